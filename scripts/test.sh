@@ -37,6 +37,10 @@ if command -v cargo-nextest >/dev/null; then
 else
     step cargo test --workspace --quiet
 fi
+# Instructions that every processor has: the tests above took those of this one.
+step env KILN_CPU_LEVEL=base KILN_SAMPLE=4 cargo test --workspace --test op_suite --quiet -- cpu_backend
+# Whole models give what ONNX Runtime does.
+step env PYTHONPATH=.cache/peer python3 benches/cpu/models.py --kiln target/debug/kiln --rounds 1 --seconds 0.02 --batch 1 lenet gpt2 quantized lstm
 # CUDA kernels, in an emulator.
 case $(uname -m) in
     x86_64 | aarch64) step bash scripts/emulate.sh ;;

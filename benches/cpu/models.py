@@ -2,7 +2,7 @@
 """Times and peak memory of whole models on the CPU backend and on ONNX Runtime, as a table: `models.py [NAME..] [--batch N]..`.
 
 Both have two threads. Each round times one after the other, so that other load on the machine meets both; the table shows the
-least time of all rounds. Memory is the most that a process held: of `kiln bench` as a whole, of ONNX Runtime without what Python
+least time of all rounds. The script fails where a model does not run, or results differ by more than 2 %. Memory is the most that a process held: of `kiln bench` as a whole, of ONNX Runtime without what Python
 and its packages held before the session began. Models are those of nets.py, the CNNs that scripts/setup.sh puts in .cache, and
 LeNet. Needs the Python packages onnx, onnxruntime and numpy: PYTHONPATH=.cache/peer has them.
 """
@@ -19,6 +19,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CNNS = "bvlc_alexnet densenet121 inception_v1 inception_v2 resnet50 shufflenet squeezenet vgg19 zfnet512".split()
 LENET = "lenet"
+# Results that differ by more, of the greatest magnitude, are wrong: networks of 8 bits differ by steps of their scales.
+WRONG = 2e-2
 # Runs a command and prints the kilobytes that it held at most. A process of its own: one that is begun by a large process counts as
 # large as that.
 HELD = "import resource as r, subprocess as s, sys; s.run(sys.argv[1:], check=True); print(r.getrusage(r.RUSAGE_CHILDREN).ru_maxrss)"
@@ -196,7 +198,7 @@ def main():
     parser.add_argument("--json", help="a file for the numbers")
     options = parser.parse_args()
     options.batch = options.batch or [1, 8]
-    rows = []
+    rows, failed = [], 0
     print(f"{'':22} {'kiln ms':>9} {'ort ms':>9} {'ratio':>6} {'kiln MB':>8} {'ort MB':>8} {'ratio':>6} {'differs':>8} {'build s':>8}")
     with tempfile.TemporaryDirectory() as folder:
         for name, model, inputs in todo(options, folder):
@@ -204,8 +206,10 @@ def main():
                 r = measure(name, model, inputs, options)
             except Exception as e:
                 print(f"{name:22} {type(e).__name__}: {str(getattr(e, 'stderr', '') or e)[-300:]}", flush=True)
+                failed += 1
                 continue
             rows.append(r)
+            failed += not r["off"] <= WRONG
             mark = "  by oracle: " + ", ".join(r["by_oracle"]) if r["by_oracle"] else ""
             print(f"{name:22} {r['kiln_ms']:9.3f} {r['onnxruntime_ms']:9.3f} {r['ratio']:6.2f} {r['kiln_mb']:8.0f} {r['onnxruntime_mb']:8.0f} "
                   f"{r['memory']:6.2f} {r['off']:8.0e} {r['build_s']:8.1f}{mark}", flush=True)
@@ -215,7 +219,7 @@ def main():
         print(f"{len(rows)} models, geometric mean {mean:.2f}, worst {max(r['ratio'] for r in rows):.2f}; memory at most {max(r['memory'] for r in rows):.2f}")
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(rows, indent=1))
-    return 0 if rows else 1
+    return 1 if failed or not rows else 0
 
 
 if __name__ == "__main__":
