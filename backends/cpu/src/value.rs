@@ -98,6 +98,17 @@ impl Val {
         }
     }
 
+    /// The same bits as elements of another type of this width.
+    pub fn reinterpreted(self, dtype: DType) -> Option<Val> {
+        if dtype.bits() != self.dtype().bits() {
+            return None;
+        }
+        match self {
+            Val::Shared(t) => Tensor::from_bytes(dtype, t.shape(), t.shared_bytes()).map(Val::Shared),
+            Val::Pooled(p) => Some(Val::Pooled(Pooled { dtype, ..p })),
+        }
+    }
+
     /// The elements, where type and alignment fit.
     pub fn view<T: Pod>(&self) -> Option<&[T]> {
         (size_of::<T>() as u32 * 8 == self.dtype().bits()).then_some(())?;

@@ -36,7 +36,7 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     Ok(true)
 }
 
-fn places<T: Element>(x: &Val, l: Lines, (least, last): (bool, bool), y: &mut [i64]) {
+pub fn places<T: Element>(x: &Val, l: Lines, (least, last): (bool, bool), y: &mut [i64]) {
     let Some(x) = x.view::<T>() else { return };
     let points = Checkpoints::here();
     let blocks = l.inner.div_ceil(COLUMNS);

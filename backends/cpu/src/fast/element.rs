@@ -11,6 +11,8 @@ pub trait Element: bytemuck::Pod + Send + Sync {
     fn key(self) -> Self::Key;
     /// The number that reverses the order; NaNs stay the greatest where `nan_first`.
     fn reversed(self, nan_first: bool) -> Self::Key;
+    /// Whether it is not a number.
+    fn is_nan(self) -> bool;
     /// The element as an integer; floats are cut off.
     fn to_i64(self) -> i64;
     /// The element of an integer, which wraps.
@@ -35,6 +37,10 @@ macro_rules! integer {
             #[inline(always)]
             fn reversed(self, _: bool) -> $k {
                 !<$k>::from(self)
+            }
+            #[inline(always)]
+            fn is_nan(self) -> bool {
+                false
             }
             #[inline(always)]
             fn to_i64(self) -> i64 {
@@ -66,6 +72,10 @@ macro_rules! float {
                     true => i32::MIN,
                     false => -ordered(x.to_bits() as i32),
                 }
+            }
+            #[inline(always)]
+            fn is_nan(self) -> bool {
+                f32::is_nan($wide(self))
             }
             #[inline(always)]
             fn to_i64(self) -> i64 {

@@ -2,37 +2,63 @@
 //!
 //! A kernel answers false where it does not cover a case. The oracle then computes the layer, which is reported.
 
+mod affine_grid;
 mod argreduce;
 mod attention;
+mod codes;
 mod conv;
+mod conv_any;
 mod conv_integer;
 mod conv_last;
 mod copy;
+mod deformable;
 mod depthwise;
 mod einsum;
 pub(crate) mod element;
+mod facts;
+mod folds;
 pub(crate) mod gemm;
 mod generate;
+mod grid;
+mod hardmax;
 mod integer;
 pub(crate) mod kept;
+mod linear_attention;
+mod loss;
+mod lrn;
+mod made;
 mod matmul;
+mod matrices;
 mod micro;
 mod micro_integer;
 mod moves;
 mod narrow;
+mod nest;
+mod nibbles;
+mod nms;
+mod norms;
 mod operand;
 pub(crate) mod pointwise;
 mod pool;
+mod pool_indices;
+mod ragged;
+mod random;
 mod recurrent;
 mod reduce;
+mod resize_wide;
+mod roi_align;
+mod rotary;
 mod rows;
 mod sample;
 mod scatter;
+mod scatter_reduce;
 mod sides;
 mod signal;
 pub(crate) mod simd;
 mod sort;
+mod tfidf;
 mod transposed;
+mod unique;
 mod vector;
 mod windows;
 mod words;
@@ -44,6 +70,8 @@ use gemm::How;
 use half::{bf16, f16};
 use kept::Kept;
 use kiln_backend::{BackendError, Shapes};
+use kiln_ir::float::f8e4m3_to_f64;
+use kiln_ir::infer::normalize_axis;
 use kiln_ir::{DType, Fact, Graph, Node, OpName, Tensor, TensorType};
 use kiln_ops::attention::ATTENTION;
 use kiln_ops::conv::CONV;
@@ -84,6 +112,10 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 pub(crate) type Path = fn(&mut NodeCx<'_>) -> Result<bool, BackendError>;
+
+/// Kernels that their files register, after those of [`KERNELS`].
+#[linkme::distributed_slice]
+pub(crate) static TABLES: [&'static [Kernel]];
 
 /// The kernel of an operator, and whether it covers a node.
 pub(crate) struct Kernel {
@@ -174,10 +206,15 @@ const KERNELS: &[Kernel] = &[
     kernel(REVERSE_SEQUENCE, moves::reverse_sequence, |t| t.whole_bytes()),
 ];
 
+/// The kernels that cover a node, the preferred one first.
+fn all_of<'a>(graph: &'a Graph, node: &'a Node) -> impl Iterator<Item = &'static Kernel> + 'a {
+    let all = KERNELS.iter().chain(TABLES.iter().flat_map(|table| table.iter()));
+    all.filter(move |k| node.op.is(k.op) && (k.covers)(&Types { node, graph }))
+}
+
 /// The kernel that covers a node.
 pub(crate) fn of(graph: &Graph, node: &Node) -> Option<&'static Kernel> {
-    let kernel = KERNELS.iter().find(|k| node.op.is(k.op))?;
-    (kernel.covers)(&Types { node, graph }).then_some(kernel)
+    all_of(graph, node).next()
 }
 
 /// Runs a node by its path, products in blocks of this depth; `None` where the path does not cover the case.
@@ -188,9 +225,17 @@ pub(crate) fn run(
     cx: &RunCx<'_>,
     (depth, kept): (usize, Option<&Kept>),
 ) -> Result<Option<Vec<Val>>, BackendError> {
-    let mut n = NodeCx { node, args, pool: cx.pool, depth, kept, run: cx, outs: Vec::new() };
-    let done = path(&mut n)?;
-    Ok(done.then_some(n.outs))
+    let mut n = NodeCx { node, args, pool: cx.pool, depth, kept, run: cx, outs: Vec::new(), bytes: false };
+    if path(&mut n)? {
+        return Ok(Some(n.outs));
+    }
+    for other in all_of(cx.graph, node).skip(1) {
+        n.outs.clear();
+        if (other.run)(&mut n)? {
+            return Ok(Some(n.outs));
+        }
+    }
+    Ok(None)
 }
 
 /// Graph, shapes and memory that an operation runs with.
@@ -213,6 +258,8 @@ pub(crate) struct NodeCx<'a> {
     pub(crate) kept: Option<&'a Kept>,
     run: &'a RunCx<'a>,
     outs: Vec<Val>,
+    /// Whether elements of four bits are held as bytes.
+    bytes: bool,
 }
 
 impl<'a> NodeCx<'a> {
@@ -231,10 +278,10 @@ impl<'a> NodeCx<'a> {
         self.args.get(i).and_then(Option::as_ref).map(Val::shape).unwrap_or_default()
     }
 
-    /// The elements of an f32, f16 or bf16 input. The value is kept alive by the result, not by the arguments.
+    /// The elements of an input of floats. The value is kept alive by the result, not by the arguments.
     pub(crate) fn floats(&self, i: usize) -> Option<Floats> {
         let v = self.args.get(i)?.as_ref()?;
-        matches!(v.dtype(), DType::F32 | DType::F16 | DType::BF16).then(|| Floats::of(v.clone()))
+        v.dtype().is_float().then(|| Floats::of(v.clone()))
     }
 
     /// The integers of an input, as host ports hold them.
@@ -250,7 +297,13 @@ impl<'a> NodeCx<'a> {
 
     /// The element type of an output.
     pub(crate) fn out_dtype(&self, i: usize) -> Option<DType> {
-        Some(self.run.graph.ty(*self.node.outputs.get(i)?).dtype)
+        let dtype = self.run.graph.ty(*self.node.outputs.get(i)?).dtype;
+        Some(if self.bytes { nibbles::held(dtype) } else { dtype })
+    }
+
+    /// The axis that an attribute names, in a tensor of this rank.
+    pub(crate) fn axis(&self, name: &str, rank: usize) -> Option<usize> {
+        normalize_axis(self.node.op.attrs().int(name).ok()?, rank, name).ok()
     }
 
     fn infer(&self, i: usize) -> Option<Vec<usize>> {
@@ -345,6 +398,7 @@ fn widen(v: &Val) -> Vec<f32> {
         (DType::BF16, _, Some(x)) => converted(x, narrow::of_bf16),
         (DType::F16, ..) => b.as_chunks().0.iter().map(|c| f16::from_le_bytes(*c).to_f32()).collect(),
         (DType::BF16, ..) => b.as_chunks().0.iter().map(|c| bf16::from_le_bytes(*c).to_f32()).collect(),
+        (DType::F8E4M3, ..) => b.iter().map(|&c| f8e4m3_to_f64(c) as f32).collect(),
         _ => b.as_chunks().0.iter().map(|c| f32::from_le_bytes(*c)).collect(),
     }
 }

@@ -127,15 +127,15 @@ vectorized! {
 }
 
 /// Elements around one coordinate of one dimension, with weights.
-struct Taps {
-    at: [Option<usize>; 4],
-    weight: [f32; 4],
-    len: usize,
+pub struct Taps {
+    pub at: [Option<usize>; 4],
+    pub weight: [f32; 4],
+    pub len: usize,
 }
 
 impl Taps {
     /// As [`Sampler::taps`] says, without memory of its own.
-    fn of(s: Sampler, n: f32, size: i64) -> Taps {
+    pub fn of(s: Sampler, n: f32, size: i64) -> Taps {
         let mut x = sample::unnormalize(n, size, s.align_corners);
         if s.how == Interpolation::Nearest {
             x = x.round_ties_even();

@@ -16,7 +16,7 @@ pub fn covers(t: &Types<'_>) -> bool {
 }
 
 /// The memory of x where nobody else holds it, or a copy.
-fn started(cx: &mut NodeCx<'_>) -> Result<Option<Out>, BackendError> {
+pub fn started(cx: &mut NodeCx<'_>) -> Result<Option<Out>, BackendError> {
     let Some(x) = cx.args[0].take() else { return Ok(None) };
     let (dtype, shape) = (x.dtype(), x.shape().to_vec());
     Ok(Some(match Out::reuse(x, dtype, &shape) {

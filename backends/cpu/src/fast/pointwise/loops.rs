@@ -476,6 +476,11 @@ vectorized! {
                     *x &= 0xff;
                 }
             }
+            DType::I4 => {
+                for x in x {
+                    *x = *x << 28 >> 28;
+                }
+            }
             _ => {}
         }
     }

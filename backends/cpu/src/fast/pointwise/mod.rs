@@ -7,7 +7,7 @@ pub(super) mod math;
 mod plan;
 mod walk;
 
-use crate::fast::RunCx;
+use crate::fast::{RunCx, nibbles};
 use crate::threads::{self, Parts};
 use crate::value::{Out, Val};
 use code::Code;
@@ -41,6 +41,9 @@ pub(crate) fn run(
 ) -> Result<Val, BackendError> {
     let shape = out_shape(node, &args, cx)?;
     let dtype = expr.result_type();
+    for slot in &mut args {
+        *slot = slot.take().map(|v| nibbles::unpacked(v, cx.pool, &node.name)).transpose()?;
+    }
     let mut out = None;
     let mut own = None;
     for (i, slot) in args.iter_mut().enumerate() {
@@ -82,7 +85,8 @@ pub(crate) fn run(
             block(expr, &sources, &mut lanes, start, chunk);
         }
     });
-    Ok(out.done())
+    let halves = node.outputs.first().is_some_and(|&y| cx.graph.ty(y).dtype == DType::I4);
+    if halves { nibbles::packed(&out.done(), cx.pool, &node.name) } else { Ok(out.done()) }
 }
 
 fn block<'a>(expr: &Expr, sources: &[Source<'a>], lanes: &mut Lanes<'a>, start: usize, chunk: &mut [u8]) {
@@ -115,9 +119,4 @@ fn out_shape(node: &Node, args: &[Option<Val>], cx: &RunCx<'_>) -> Result<Vec<us
     let fail = |message: String| BackendError::Execution { layer: node.name.clone(), message };
     let dims = dims.map_err(|e| fail(e.to_string()))?;
     Ok(dims.iter().filter_map(Dim::as_const).map(|d| d as usize).collect())
-}
-
-/// Types whose elements are whole bytes and that lanes hold.
-pub(crate) fn holds(t: DType) -> bool {
-    t.bits() >= 8
 }

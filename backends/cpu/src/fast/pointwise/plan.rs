@@ -1,6 +1,6 @@
 //! Choice of the pointwise nodes of a step that become one expression.
 
-use super::holds;
+use crate::fast::nibbles::widened;
 use kiln_ir::expr::{Builder, Expr};
 use kiln_ir::graph::Uses;
 use kiln_ir::{Attrs, DType, Graph, Node, NodeId, OpError, ValueId};
@@ -67,8 +67,7 @@ fn expression(g: &Graph, node: &Node) -> Option<Expr> {
     let given = node.inputs.iter().rposition(Option::is_some)? + 1;
     let types: Vec<DType> =
         node.inputs.get(..given)?.iter().map(|v| v.map(|v| g.ty(v).dtype)).collect::<Option<_>>()?;
-    let e = make(node.op.attrs(), &types).ok()?;
-    (e.inputs.iter().all(|&t| holds(t)) && e.insts.iter().all(|i| holds(i.ty))).then_some(e)
+    make(node.op.attrs(), &types).ok().map(widened)
 }
 
 /// One expression for a node and the groups that give its inputs; `None` if it would be too long.
