@@ -1,15 +1,21 @@
-//! Fourier transforms.
+//! Fourier transforms: by passes, and by their definition.
+
+pub mod fft;
 
 use crate::long::{continued, long_sum};
 use crate::site::{Cx, Site, op_error};
-use crate::{Body, Kernel, Launch};
+use crate::{Body, Kernel, Launch, plain};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 use kiln_ops::signal::dft::to_real;
 
 /// The kernels.
-pub const KERNELS: &[Kernel] =
-    &[Kernel::of("dft", &["dft"], dft_source, dft), Kernel::of("stft", &["stft"], stft_source, stft)];
+pub const KERNELS: &[Kernel] = &[
+    fft::DFT,
+    fft::STFT,
+    Kernel { tactics: |_| plain("dft"), ..Kernel::of("dft", &["dft"], dft_source, dft) },
+    Kernel { tactics: |_| plain("stft"), ..Kernel::of("stft", &["stft"], stft_source, stft) },
+];
 
 const FILE: &str = "signal/fourier";
 
@@ -65,7 +71,7 @@ fn turn(n: usize) -> usize {
     if n <= 1 << 16 { 1 } else { 34 }
 }
 
-fn dft(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+fn dft_sizes(cx: &Cx<'_>) -> Result<DftParams, BackendError> {
     let (x, y) = (cx.shape(0)?, cx.out_shape(0)?);
     let one = |v: Option<Vec<i64>>| v.and_then(|v| v.first().copied());
     let axis = one(cx.ints(2)?).unwrap_or(-2);
@@ -74,29 +80,37 @@ fn dft(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let length = if real { y[axis] } else { one(cx.ints(1)?).map_or(x[axis], |n| n.max(0) as usize) };
     let last = x.len() - 1;
     let counted = if real { length / 2 + 1 } else { length }.min(x[axis]);
-    let params = DftParams {
+    Ok(DftParams {
         length,
         counted,
         given: x[axis],
         made: y[axis],
         inner: x[axis + 1..last].iter().product(),
         parts: x[last],
-    };
-    continued(cx, params.words()?, counted, turn(length))
+    })
+}
+
+fn dft(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let params = dft_sizes(cx)?;
+    continued(cx, params.words()?, params.counted, turn(params.length))
+}
+
+/// The function `weight(t, n)`: what element `t` of a frame is multiplied with.
+fn weight(site: &Site<'_>) -> String {
+    let weight = if site.dtype(2).is_some() { "select(0.0f, x2(t), t < n)" } else { "1.0f" };
+    site.function("weight", &[("t", "u32"), ("n", "u32")], "f32", weight)
 }
 
 fn stft_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
-    let weight = if site.dtype(2).is_some() { "select(0.0f, x2(t), t < n)" } else { "1.0f" };
-    let code = site.function("weight", &[("t", "u32"), ("n", "u32")], "f32", weight);
-    Ok(long_sum(site, FILE, ("stft", "stft_sum"), DType::F32).with(code))
+    Ok(long_sum(site, FILE, ("stft", "stft_sum"), DType::F32).with(weight(site)))
 }
 
-fn stft(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+fn stft_sizes(cx: &Cx<'_>) -> Result<StftParams, BackendError> {
     let (x, y) = (cx.shape(0)?, cx.out_shape(0)?);
     let one = |v: Option<Vec<i64>>| v.and_then(|v| v.first().copied()).map(|n| n.max(0) as usize);
     let window = if cx.has(2) { cx.shape(2)?[0] } else { 0 };
     let length = one(cx.ints(3)?).unwrap_or(if cx.has(2) { window } else { x[1] });
-    let params = StftParams {
+    Ok(StftParams {
         length,
         signal: x[1],
         bins: y[2],
@@ -104,6 +118,10 @@ fn stft(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
         parts: x[2],
         step: one(cx.ints(1)?).unwrap_or(1),
         window,
-    };
-    continued(cx, params.words()?, length, turn(length))
+    })
+}
+
+fn stft(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let params = stft_sizes(cx)?;
+    continued(cx, params.words()?, params.length, turn(params.length))
 }
