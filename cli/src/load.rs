@@ -13,9 +13,26 @@ pub struct LoadOptions {
     /// file has. An archive of NumPy, safetensors, or the model [repeatable]
     #[arg(long, value_name = "W.npz|W.safetensors|M.onnx")]
     pub external_weights: Vec<PathBuf>,
-    /// The most memory of the device for weights: 64 is MiB, units are B, K, M and G. Weights beyond it are copied from the host in each run
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
-    pub weight_budget: Option<u64>,
+    /// The most memory of the device for weights: 64 is MiB, units are B, K, M and G; auto leaves room for a context. Weights beyond it are
+    /// copied from the host in each run
+    #[arg(long, value_name = "SIZE|auto", value_parser = budget)]
+    pub weight_budget: Option<WeightBudget>,
+}
+
+/// Memory of the device for weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeightBudget {
+    /// So many bytes.
+    Bytes(u64),
+    /// All but what a context wants.
+    Automatic,
+}
+
+fn budget(text: &str) -> Result<WeightBudget, String> {
+    match text {
+        "auto" => Ok(WeightBudget::Automatic),
+        size => bytes(size).map(WeightBudget::Bytes).map_err(|e| format!("{e}, or auto")),
+    }
 }
 
 impl LoadOptions {
@@ -25,7 +42,8 @@ impl LoadOptions {
             builder = builder.external_weights(path);
         }
         match self.weight_budget {
-            Some(bytes) => builder.weight_budget(bytes),
+            Some(WeightBudget::Bytes(bytes)) => builder.weight_budget(bytes),
+            Some(WeightBudget::Automatic) => builder.automatic_weight_budget(),
             None => builder,
         }
     }

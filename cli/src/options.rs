@@ -681,6 +681,16 @@ mod tests {
     }
 
     #[test]
+    fn limits_of_a_device_are_read() {
+        let read = |text: &str| limit(text).map(|l| (l.sms, l.memory));
+        assert_eq!(read("sms=16,memory=1024"), Ok((Some(16), Some(1024))));
+        assert_eq!(read("memory=2G"), Ok((None, Some(2 << 30))));
+        for wrong in ["", "sms", "sms=x", "sms=1,sms=2", "memory=1T", "cores=4"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn profiles_are_read() {
         let request = profile("a:0:1x3..4x3..8x3,s@2..8").unwrap();
         let mut wanted = ShapeRequest::default();

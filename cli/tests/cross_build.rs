@@ -138,6 +138,36 @@ fn engines_for_many_architectures_hold_code_for_the_least_of_them() {
     );
 }
 
+/// An engine for a part of a GPU has other kernels than one for all of it, and says what it is for.
+#[test]
+fn engines_are_built_for_a_part_of_a_device() {
+    let Some((nvrtc, library)) = parts() else { return };
+    let f = Folder::new();
+    let library = library.to_string_lossy().into_owned();
+    let (model, whole, part) = (digits("lenet_a.onnx"), f.name("whole.kiln"), f.name("part.kiln"));
+    let build = |to: &str, more: &[&str]| {
+        let shape = "input:64x1x28x28";
+        let args = ["build", &model, "-o", to, "--plugin", &library, "--backend", "cuda", "--shapes", shape];
+        kiln(&nvrtc, &[&args[..], more].concat())
+    };
+    let done = build(&whole, &["--no-timing"]);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    // Under a limit of multiprocessors nothing is timed, so that no device is needed.
+    let done = build(&part, &["--limit", "sms=4,memory=1G"]);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let inspected = |engine: &str| {
+        let told = kiln(&nvrtc, &["inspect", engine, "--layers", "--json"]);
+        serde_json::from_slice::<serde_json::Value>(&told.stdout).unwrap()
+    };
+    let (all, few) = (inspected(&whole), inspected(&part));
+    assert_eq!(few["limit"], serde_json::json!({"sms": 4, "memory": 1 << 30}));
+    assert_eq!(few["target"]["numbers"]["sm_count"], 4);
+    assert_ne!(all["layers"], few["layers"], "kernels and tiles follow the limit");
+    let refused = build(&part, &["--limit", "memory=100000"]);
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(1) && told.contains("memory=100000"), "{told}");
+}
+
 /// The variable of NVIDIA's libraries that forbids TF32 does what the option does.
 #[test]
 fn tf32_is_forbidden_by_an_option_or_a_variable() {

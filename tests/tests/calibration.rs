@@ -229,3 +229,66 @@ fn a_refit_quantizes_new_weights() {
     let report = kiln::verify_recipes(&engine.program()).unwrap();
     assert!(report.same > 0 && report.different.is_empty() && report.unknown.is_empty(), "{report:?}");
 }
+
+/// A refit of ranges makes the engine that a build with these ranges makes, on each backend.
+#[test]
+fn dynamic_ranges_are_refitted() {
+    for backend in [Some(reference()), Some(cpu()), wgpu().unwrap(), cuda().unwrap()].into_iter().flatten() {
+        let name = backend.name().to_owned();
+        let built = |scale: f32| {
+            let target = backend.targets().unwrap().remove(0);
+            let mut builder = Builder::new(backend.clone(), target.clone());
+            let ranges = [("x", [-1.0, 1.0]), ("a", [-9.0, 12.0])];
+            let ranges = ranges.map(|(n, r)| (n.to_owned(), r.map(|x| x * scale)));
+            builder.config = BuildConfig {
+                reduced: vec![DType::I8],
+                narrowing: Narrowing::Everywhere,
+                estimates: true,
+                refit: kiln::Refit::All,
+                ranges: ranges.into_iter().collect(),
+                ..BuildConfig::default()
+            };
+            let program = builder.build(&network(&[])).unwrap().program;
+            let integers = products(&program.graph).iter().filter(|t| **t == DType::I32).count();
+            assert_eq!(integers, 2, "{name}: both products run on codes");
+            kiln_runtime::Engine::on_target(program, Vec::new(), backend.as_ref(), target).unwrap()
+        };
+        let values: Vec<f32> = (0..32).map(|i| (i as f32 - 16.0) / 11.0).collect();
+        let x = Tensor::f32(&[4, 8], &values).unwrap();
+        let (first, second) = (built(1.0), built(1.7));
+        let run = |e: &kiln_runtime::Engine| {
+            e.create_context().unwrap().run(&[("x", x.clone())]).unwrap().remove(0).1
+        };
+        let (own, wanted) = (run(&first), run(&second));
+        assert_ne!(own, wanted, "{name}: ranges change results");
+        let mut refitter = first.refitter().unwrap();
+        assert_eq!(refitter.tensors_with_dynamic_range(), ["a", "x"]);
+        assert_eq!(refitter.get_all(), ["w"], "ranges are no weights");
+        assert_eq!(refitter.dynamic_range("a"), Some([-9.0, 12.0]));
+        for (tensor, [least, greatest]) in [("x", [-1.7, 1.7]), ("a", [-9.0f32 * 1.7, 12.0f32 * 1.7])] {
+            refitter.set_dynamic_range(tensor, least, greatest).unwrap();
+            assert_eq!(refitter.dynamic_range(tensor), Some([least, greatest]));
+        }
+        refitter.refit().unwrap();
+        assert_eq!(run(&first), wanted, "{name}");
+        assert_eq!(refitter.dynamic_range("x"), Some([-1.7, 1.7]));
+        let e = refitter.set_dynamic_range("b", -1.0, 1.0).unwrap_err().to_string();
+        assert!(e.contains("\"b\"") && e.contains("a, x"), "{e}");
+        let e = refitter.set_dynamic_range("x", 1.0, f32::NAN).unwrap_err().to_string();
+        assert!(e.contains("finite"), "{e}");
+    }
+}
+
+/// A stripped plan keeps its ranges: a refit of its weights fills it.
+#[test]
+fn ranges_stay_in_stripped_plans() {
+    let mut options = BuildOptions::default();
+    options.backend = Some(kiln::REFERENCE.into());
+    options.config.reduced = vec![DType::I8];
+    options.config.narrowing = Narrowing::Everywhere;
+    options.config.refit = kiln::Refit::All;
+    options.strip_weights = true;
+    let plan = Engine::builder().options(options).build_plan(&network(&["x", "a"])).unwrap().plan;
+    let absent: Vec<&str> = plan.header.absent.iter().map(|a| a.name.as_str()).collect();
+    assert_eq!(absent, ["w"]);
+}

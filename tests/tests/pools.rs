@@ -5,6 +5,7 @@
 use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target};
 use kiln_builder::{BuildConfig, BuildError, Builder, Built, MemoryPool};
 use kiln_ir::{ErrorCode, Graph};
+use kiln_plan::DeviceLimit;
 use kiln_tests::backends::{cpu, cuda, wgpu};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ impl Backend for Claims {
         let mut all = self.0.targets()?;
         for t in &mut all {
             t.numbers.insert("shared_memory".into(), 100 << 10);
+            t.numbers.insert("sm_count".into(), 64);
             t.memory.total = 1 << 30;
         }
         Ok(all)
@@ -33,6 +35,12 @@ impl Backend for Claims {
         for t in &mut all {
             t.workspace = self.1;
             t.note = format!("shared {shared}");
+            if target.numbers.get("sm_count").is_some_and(|&n| n < 64) {
+                t.note = format!(
+                    "of {} multiprocessors and {} bytes",
+                    target.numbers["sm_count"], target.memory.total
+                );
+            }
         }
         Ok(all)
     }
@@ -132,6 +140,39 @@ fn times_under_other_limits_are_other_times() {
     };
     let (free, limited) = (keys(&[]), keys(&[(MemoryPool::Workspace, 1 << 20)]));
     assert!(free.is_disjoint(&limited));
+}
+
+fn limited(backend: Arc<dyn Backend>, sms: Option<u64>, memory: Option<u64>) -> Result<Built, BuildError> {
+    let target = backend.targets().unwrap().remove(0);
+    let mut b = Builder::new(backend, target);
+    b.config = BuildConfig { limit: DeviceLimit { sms, memory }, samples: 1, ..BuildConfig::default() };
+    b.build_graph(Graph::from_text(NET).unwrap(), &mut |_, _, _| true)
+}
+
+/// Kernels are chosen for the smaller device, by the backend's model: times would be those of the whole device.
+#[test]
+fn plans_for_a_part_of_a_device_are_made_for_it() {
+    let built = limited(claims(0), Some(16), Some(1 << 20)).unwrap();
+    assert_eq!(built.steps[0].note, format!("of 16 multiprocessors and {} bytes", 1 << 20));
+    let modelled = |b: &Built| b.notes.iter().any(|n| n.contains("model for 16 multiprocessors"));
+    assert!(built.timed == 0 && modelled(&built), "{:?}", built.notes);
+    assert!(!modelled(&limited(claims(0), None, Some(1 << 20)).unwrap()), "memory alone changes no times");
+    let none = limited(cpu(), Some(2), None).unwrap();
+    assert!(none.notes.iter().any(|n| n.contains("counts no multiprocessors")), "{:?}", none.notes);
+}
+
+#[test]
+fn plans_that_need_more_than_the_limit_are_refused() {
+    for (sms, memory, code, says) in [
+        (Some(0), None, ErrorCode::InvalidArgument, "sms=0"),
+        (Some(65), None, ErrorCode::UnsupportedState, "has 64"),
+        (None, Some(2 << 30), ErrorCode::UnsupportedState, "has 1073741824"),
+        (None, Some(255), ErrorCode::FailedAllocation, "activations of a context 512"),
+    ] {
+        let e = limited(claims(0), sms, memory).unwrap_err();
+        assert!(matches!(e, BuildError::Limit { .. }) && e.code() == code, "{e}");
+        assert!(e.to_string().contains(says), "{e}");
+    }
 }
 
 /// A convolution that is built with a limit takes a tactic within it.

@@ -4,8 +4,8 @@ use kiln_backend::Shapes;
 use kiln_ir::Tensor;
 use std::sync::Arc;
 
-/// A dependency of the launches of a run: the shape of each input, the contents of those that the host plans by, memory that is
-/// bound to inputs and outputs, and the case of a program that has several.
+/// A dependency of the launches of a run: the shape of each input, and the contents of those that the host plans by. Memory that is
+/// bound to inputs and outputs is one, too, and the case of a program that has several.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Key<R>(pub Vec<usize>, pub Option<Tensor>, pub Option<R>);
 

@@ -76,6 +76,7 @@ fn builder(s: &Settings, model: &ModelOptions, plan: &Plan, backends: &Backends)
     match s.weight_budget {
         Some(Budget::Bytes(n)) => builder.weight_budget(n),
         Some(Budget::Percent(p)) => builder.weight_budget((weights() as f64 * p / 100.0) as u64),
+        Some(Budget::Automatic) => builder.automatic_weight_budget(),
         None => builder,
     }
 }

@@ -123,12 +123,15 @@ pub enum Budget {
     Bytes(u64),
     /// Percent of all weights.
     Percent(f64),
+    /// All but what a context wants.
+    Automatic,
 }
 
-/// Reads `512M` or `50%`; -1 and -2 set no limit.
+/// Reads `512M` or `50%`; -1 is the automatic limit, -2 none.
 pub fn budget(text: &str) -> Result<Option<Budget>, String> {
     match text.strip_suffix('%') {
-        _ if text == "-1" || text == "-2" => Ok(None),
+        _ if text == "-1" => Ok(Some(Budget::Automatic)),
+        _ if text == "-2" => Ok(None),
         Some(part) => {
             let part = decimal(part).ok().filter(|p| *p <= 100.0);
             part.map(|p| Some(Budget::Percent(p))).ok_or_else(|| "wanted 0% to 100%".to_owned())
@@ -228,7 +231,7 @@ mod tests {
     fn budgets_are_sizes_or_parts() {
         assert_eq!(budget("512K"), Ok(Some(Budget::Bytes(512 << 10))));
         assert_eq!(budget("25%"), Ok(Some(Budget::Percent(25.0))));
-        assert_eq!((budget("-1"), budget("-2")), (Ok(None), Ok(None)));
+        assert_eq!((budget("-1"), budget("-2")), (Ok(Some(Budget::Automatic)), Ok(None)));
         assert!(budget("101%").is_err() && budget("-3").is_err());
     }
 

@@ -11,6 +11,7 @@ mod debug;
 mod error;
 mod host;
 mod inputs;
+mod kernels;
 mod largest;
 mod levels;
 mod limit;

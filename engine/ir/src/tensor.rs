@@ -9,7 +9,7 @@ use crate::ty::TensorType;
 pub use crate::ty::volume;
 use half::{bf16, f16};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Shared bytes: owned, or a window of something mapped.
 #[derive(Clone)]
@@ -35,6 +35,28 @@ impl Bytes {
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
         (*self.owner).as_ref().get(self.start..self.start + self.len).unwrap_or_default()
+    }
+}
+
+/// Shared bytes that are gone once nobody else has them.
+#[derive(Clone)]
+pub struct WeakBytes {
+    owner: Weak<dyn AsRef<[u8]> + Send + Sync>,
+    start: usize,
+    len: usize,
+}
+
+impl Bytes {
+    /// A handle that does not keep the bytes.
+    pub fn downgrade(&self) -> WeakBytes {
+        WeakBytes { owner: Arc::downgrade(&self.owner), start: self.start, len: self.len }
+    }
+}
+
+impl WeakBytes {
+    /// The bytes, if anybody still has them.
+    pub fn upgrade(&self) -> Option<Bytes> {
+        Some(Bytes { owner: self.owner.upgrade()?, start: self.start, len: self.len })
     }
 }
 

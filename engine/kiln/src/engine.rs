@@ -156,6 +156,13 @@ impl EngineBuilder {
         self
     }
 
+    /// Loads the engine with the budget of weights that leaves room for a context on the device, if one is needed
+    /// ([`automatic_weight_budget`](kiln_runtime::Engine::automatic_weight_budget)).
+    pub fn automatic_weight_budget(mut self) -> Self {
+        self.load.automatic_weight_budget = true;
+        self
+    }
+
     /// Takes weights from a file before the engine is loaded: an archive of NumPy, safetensors, or an ONNX model of the same graph. A
     /// stripped plan gets the weights that it leaves out, by name and hash; a refittable one those that the file has. Several files
     /// may have a part each.

@@ -9,7 +9,7 @@ use crate::parts::Parts;
 use crate::plugins::requirements;
 use crate::profile::Profile;
 use crate::weights::{CHUNK, Store};
-use crate::{PlanError, blobs, libraries, verify, weights};
+use crate::{PlanError, blobs, libraries, shared, verify, weights};
 use kiln_backend::wire::BlobList;
 use kiln_backend::{Program, Target};
 use kiln_files::{Content, Replacement};
@@ -149,13 +149,33 @@ impl Plan {
         Ok((layout::assemble(sections, zeros), weights))
     }
 
-    /// Reads a plan and verifies its program. Weights share the memory of `bytes`.
+    /// Reads a plan and verifies its program. Weights share the memory of `bytes`, or of a plan of this process that has the same.
     pub fn read(bytes: impl Into<Bytes>) -> Result<Plan, PlanError> {
-        let file = Image { bytes: bytes.into() };
+        Plan::read_with(Image { bytes: bytes.into() }, shared::share)
+    }
+
+    /// Reads a plan whose weights `share` may replace by the same bytes elsewhere.
+    fn read_with(file: Image, share: impl FnOnce([u8; 32], Bytes) -> Bytes) -> Result<Plan, PlanError> {
         let (_, entries) = layout::parse(file.bytes.as_slice())?;
         let table = file.section(&entries, Kind::WeightTable)?;
-        let store = Store::new(table, file.unchecked(&entries, Kind::Weights)?)?;
+        let weights = file.unchecked(&entries, Kind::Weights)?;
+        let weights = share(find(&entries, Kind::WeightTable)?.hash, weights);
+        let store = Store::new(table, weights)?;
         Plan::decode(&entries, &|kind| file.section(&entries, kind), &store)
+    }
+
+    /// Reads a plan of a file without its weights, if another plan of this process has them.
+    fn read_around_weights(path: &Path) -> Option<Result<Plan, PlanError>> {
+        let mut file = kiln_files::open_regular(path).ok()?;
+        let Table { entries, .. } = table_of(&mut file, path).ok()?;
+        let known = find(&entries, Kind::WeightTable).ok()?.hash;
+        let weights = shared::find(&known, find(&entries, Kind::Weights).ok()?.len)?;
+        let section = |kind| section_of(&file, &entries, kind, path);
+        let read = || {
+            let store = Store::new(section(Kind::WeightTable)?, weights)?;
+            Plan::decode(&entries, &section, &store)
+        };
+        Some(read())
     }
 
     /// Decodes the sections, whose hashes `section` checks, and verifies the program.
@@ -189,8 +209,12 @@ impl Plan {
     }
 
     /// Reads a file into memory and verifies its program. What becomes of the file afterwards does not matter. Deploy
-    /// new engines by renaming them to their place, as [`Plan::write_file`] does, so that nobody reads half of one.
+    /// new engines by renaming them to their place, as [`Plan::write_file`] does, so that nobody reads half of one. Weights that
+    /// another plan of this process holds are not read again: all plans and engines of one file share them.
     pub fn open(path: &Path) -> Result<Plan, PlanError> {
+        if let Some(plan) = Plan::read_around_weights(path) {
+            return plan;
+        }
         let bytes = kiln_files::read_regular(path, kiln_ir::budget::left()).map_err(|e| io_error(path, e))?;
         Plan::read(bytes)
     }
@@ -210,7 +234,10 @@ impl Plan {
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| io_error(path, e))?;
         let len = map.len();
         let bytes = Bytes::window(Arc::new(map), 0, len);
-        Plan::read(bytes.ok_or_else(|| PlanError::Layout("the map has another size than the file".into()))?)
+        let bytes =
+            bytes.ok_or_else(|| PlanError::Layout("the map has another size than the file".into()))?;
+        // Nobody vouches for the file to those who open other plans.
+        Plan::read_with(Image { bytes }, |_, weights| weights)
     }
 }
 
@@ -257,12 +284,7 @@ fn read_back(path: &Path, written: &WeightList) -> Result<(), PlanError> {
     for (start, end) in gaps {
         layout::check_gap((start, end), &read_part(&file, start, end - start).map_err(fail)?)?;
     }
-    let section = |kind| -> Result<Bytes, PlanError> {
-        let entry = find(&entries, kind)?;
-        let bytes = read_part(&file, entry.start as u64, entry.len as u64).map_err(fail)?;
-        entry.check(&bytes)?;
-        Ok(bytes.into())
-    };
+    let section = |kind| section_of(&file, &entries, kind, path);
     let data = find(&entries, Kind::Weights)?;
     let table = weights::Table::new(section(Kind::WeightTable)?, data.len)?;
     for (i, at) in (0..data.len).step_by(CHUNK).enumerate() {
@@ -271,6 +293,14 @@ fn read_back(path: &Path, written: &WeightList) -> Result<(), PlanError> {
     }
     table.check_lengths(written)?;
     Plan::decode(&entries, &section, written).map(drop)
+}
+
+/// A section of a file whose hash is right.
+fn section_of(file: &File, entries: &[Entry], kind: Kind, path: &Path) -> Result<Bytes, PlanError> {
+    let entry = find(entries, kind)?;
+    let bytes = read_part(file, entry.start as u64, entry.len as u64).map_err(|e| io_error(path, e))?;
+    entry.check(&bytes)?;
+    Ok(bytes.into())
 }
 
 /// A file in memory.

@@ -91,7 +91,7 @@ pub(crate) struct Entry {
     pub(crate) kind: Kind,
     pub(crate) start: usize,
     pub(crate) len: usize,
-    hash: [u8; 32],
+    pub(crate) hash: [u8; 32],
 }
 
 /// The sections of a file and the spaces before them.

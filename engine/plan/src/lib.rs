@@ -38,6 +38,7 @@ mod limit;
 mod parts;
 mod plugins;
 pub mod profile;
+mod shared;
 mod verify;
 mod weights;
 

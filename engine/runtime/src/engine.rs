@@ -1,6 +1,7 @@
 //! Engines: a program on a device, shared by all its contexts.
 
 use crate::RuntimeError;
+use crate::automatic_budget::automatic;
 use crate::backends::Backends;
 use crate::plugin_check;
 use crate::recording::Recorder;
@@ -33,6 +34,8 @@ pub struct LoadOptions {
     pub device: Option<DeviceChoice>,
     /// Bytes of weights that may be on the device at a time ([`Engine::set_weight_budget`]); `None` keeps all of them there.
     pub weight_budget: Option<u64>,
+    /// Without a budget, take the one that leaves room for a context on the device ([`Engine::automatic_weight_budget`]).
+    pub automatic_weight_budget: bool,
 }
 
 /// Parts of an engine that its contexts share.
@@ -99,7 +102,7 @@ impl Engine {
     /// built for is logged as warnings.
     pub fn from_plan(plan: Plan, backend: Arc<dyn Backend>) -> Result<Engine, RuntimeError> {
         let targets = backend.targets().map_err(|e| backend_error(backend.name(), e))?;
-        Engine::on_first(plan, backend.as_ref(), targets, None)
+        Engine::on_first(plan, backend.as_ref(), targets, &[])
     }
 
     /// Loads a plan on this device of the backend. Differences as of [`Engine::from_plan`] are logged.
@@ -134,23 +137,29 @@ impl Engine {
             })?;
             targets = vec![targets.swap_remove(at)];
         }
-        Engine::on_first(plan, backend.as_ref(), targets, options.weight_budget)
+        let budget = |target: &Target| match options.weight_budget {
+            None if options.automatic_weight_budget => automatic(&plan.program, target),
+            given => given,
+        };
+        let budgets: Vec<Option<u64>> = targets.iter().map(budget).collect();
+        Engine::on_first(plan, backend.as_ref(), targets, &budgets)
     }
 
     fn on_first(
         plan: Plan,
         backend: &dyn Backend,
         targets: Vec<Target>,
-        weight_budget: Option<u64>,
+        weight_budgets: &[Option<u64>],
     ) -> Result<Engine, RuntimeError> {
         let header = &plan.header;
         let mut refusal = format!("the backend \"{}\" has no device", backend.name());
-        for target in targets {
+        for (i, target) in targets.into_iter().enumerate() {
             let c = header.check_compatibility(&target);
             match c.refusal {
                 Some(reason) => refusal = reason,
                 None => {
                     c.warnings.iter().for_each(|w| tracing::warn!("plan \"{}\": {w}", header.name));
+                    let weight_budget = weight_budgets.get(i).copied().flatten();
                     return Engine::build(plan, backend, target, weight_budget);
                 }
             }
@@ -297,6 +306,12 @@ impl Engine {
     /// The least budget of [`Engine::set_weight_budget`], in bytes: weights that cannot be streamed, and memory for those that are.
     pub fn least_weight_budget(&self) -> u64 {
         StreamPlan::least(&self.program(), self.shared.target.memory.alignment)
+    }
+
+    /// The budget that leaves room for the activations of one context in the memory that the device has in all. `None` where all
+    /// weights fit, or the device does not report its memory.
+    pub fn automatic_weight_budget(&self) -> Option<u64> {
+        automatic(&self.program(), &self.shared.target)
     }
 
     /// Bytes of weights that may be on the device at a time; `None` where all of them stay there.

@@ -3,6 +3,7 @@
 //! An [`Engine`] is a program loaded on a device; any number of [`ExecutionContext`]s run it, each with memory of its
 //! own. [`Profile`]s say for which input shapes it was built.
 
+mod automatic_budget;
 mod backends;
 mod cancel;
 mod context;
@@ -33,5 +34,5 @@ pub use kiln_plan::{
     Range, TensorInfo, WeightInfo, graph_io, io_tensors,
 };
 pub use outputs::Outputs;
-pub use refit::{NamedWeight, RecipeReport, RefitReport, Refitter, strip, verify_recipes};
+pub use refit::{NamedWeight, RecipeReport, RefitReport, RefitTask, Refitter, strip, verify_recipes};
 pub use selection::{RuntimeInput, select};

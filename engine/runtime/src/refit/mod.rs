@@ -5,10 +5,12 @@ mod ranges;
 mod recipes;
 mod strip;
 mod structure;
+mod task;
 
 pub use known::NamedWeight;
 pub use recipes::{RecipeReport, verify_recipes};
 pub use strip::strip;
+pub use task::RefitTask;
 
 use crate::RuntimeError;
 use crate::engine::{Engine, Shared};
