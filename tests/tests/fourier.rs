@@ -1,5 +1,5 @@
-//! Fast Fourier transforms of GPU backends at lengths that the op suite has no room for, compared with those of the CPU backend, which
-//! are in f64.
+//! Fast Fourier transforms of GPU backends at lengths that the op suite has no room for. The CPU backend, which computes them in f64,
+//! has the wanted results.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 

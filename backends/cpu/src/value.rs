@@ -98,7 +98,7 @@ impl Val {
         }
     }
 
-    /// The same bits as elements of another type of this width.
+    /// Elements of another type of this width, with these bits.
     pub fn reinterpreted(self, dtype: DType) -> Option<Val> {
         if dtype.bits() != self.dtype().bits() {
             return None;

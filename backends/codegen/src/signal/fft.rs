@@ -1,7 +1,7 @@
 //! Fast Fourier transforms: passes of `signal/fft`, each with the memory of a block. Lengths with other factors than 2, 3 and 5 are
 //! convolutions with a chirp (Bluestein) of a length that is a power of two.
 
-use super::{dft_sizes, stft_sizes};
+use super::sizes::{dft_sizes, stft_sizes, weight};
 use crate::site::{Cx, Site, op_error, unsupported};
 use crate::{Body, Entry, Grid, Kernel, Launch, Views, plain};
 use kiln_backend::{BackendError, Tactic};
@@ -127,7 +127,7 @@ fn dft_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
 }
 
 fn stft_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
-    Ok(body("signal/fft_stft").with(super::weight(site)))
+    Ok(body("signal/fft_stft").with(weight(site)))
 }
 
 fn dft(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
