@@ -47,12 +47,14 @@ from kiln._kiln import (
     UnsupportedState,
     __version__,
     backends,
+    define_layer,
     load_plugin,
     memory_limit,
     plugin_layers,
     read_calibration,
     set_log,
     strip_plan,
+    undefine_layer,
 )
 from kiln._libraries import backend_libraries
 from kiln._options import BuildOptions, IoSpec, LayerTypes, Monitor, Profile, Range, Selector, options_of
@@ -158,6 +160,7 @@ __all__ = [
     "backends",
     "build",
     "calibrate",
+    "define_layer",
     "load_plugin",
     "memory_limit",
     "model",
@@ -167,4 +170,5 @@ __all__ = [
     "refused_layers",
     "set_log",
     "strip_plan",
+    "undefine_layer",
 ]

@@ -254,7 +254,14 @@ class Layer:
         """Replaces inputs, all at once and with parameters where some are given."""
     @property
     def params(self) -> dict[str, Any]: ...
+    @property
+    def plugin(self) -> tuple[str, str, str] | None:
+        """Namespace, name and version of a plug-in layer; None of others."""
+
     def set(self, **params: Any) -> None: ...
+    def set_fields(self, fields: dict[str, Any]) -> None:
+        """Replaces the fields of a plug-in layer."""
+
     def set_exact_length(self) -> None: ...
     def set_normalization_quantize(self, to: DTypeLike, scale: NetworkTensor) -> None: ...
     @property
@@ -640,6 +647,18 @@ def timing_cache_entries(data: bytes) -> list[tuple[str, list[tuple[str, float]]
 
 def merge_timing_caches(one: bytes, other: bytes) -> bytes: ...
 def pin_tactic(data: bytes, key: str, tactic: str | None) -> bytes: ...
+def define_layer(name: str, object: Any, *, namespace: str = "", version: str = "1") -> None:
+    """Defines a plug-in layer by an object with these methods; a layer of the same name is replaced.
+
+    - `complete(fields)` returns the fields of a layer, defaults included.
+    - `output_types(fields, inputs)` returns the element types of the outputs. An input is (type, dimensions), -1 for unknown ones.
+    - `describe(fields, inputs)` returns the shapes of the outputs as formulas: "[i0.d0, 2 * i0.d1]; [i1.d*]".
+    - `run(fields, inputs, outputs)` takes tensors and the (type, dimensions) of outputs, and returns the outputs.
+    """
+
+def undefine_layer(name: str, *, namespace: str = "", version: str = "1") -> bool:
+    """Takes such a layer back; returns whether it was there."""
+
 def set_log(callback: Callable[[int, str], object] | None) -> None:
     """Passes messages on: level (1 error, 2 warning, 3 information, 4 details) and text. `None` ends it."""
 

@@ -10,6 +10,7 @@ mod engine;
 mod errors;
 mod header;
 mod io;
+mod layers;
 mod log;
 mod model;
 mod network;
@@ -53,6 +54,8 @@ fn _kiln(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(plugins::backends, m)?)?;
     m.add_function(wrap_pyfunction!(plugins::load_plugin, m)?)?;
     m.add_function(wrap_pyfunction!(plugins::plugin_layers, m)?)?;
+    m.add_function(wrap_pyfunction!(layers::define_layer, m)?)?;
+    m.add_function(wrap_pyfunction!(layers::undefine_layer, m)?)?;
     m.add_function(wrap_pyfunction!(log::set_log, m)?)?;
     m.add_function(wrap_pyfunction!(command::run_command, m)?)?;
     m.add_function(wrap_pyfunction!(command::memory_limit, m)?)?;

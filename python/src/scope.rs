@@ -27,6 +27,15 @@ pub fn detached<T: Send, E: IntoException + Send>(
     }
 }
 
+/// Keeps an exception for the call that this thread is in, if there is one.
+pub fn keep_for_call(e: PyErr) {
+    CALLS.with_borrow_mut(|calls| {
+        if let Some(slot) = calls.last_mut() {
+            slot.get_or_insert(e);
+        }
+    });
+}
+
 /// Keeps an exception of a callback for the call that caused it; prints it where no call of this thread did.
 fn keep(py: Python<'_>, e: PyErr) {
     let left = CALLS.with_borrow_mut(|calls| match calls.last_mut() {

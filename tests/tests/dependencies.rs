@@ -44,7 +44,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("kiln-cli", &["kiln", "kiln-backend", "kiln-files", "kiln-ir", "kiln-npz", "kiln-onnx"]),
-    ("kiln-python", &["kiln", "kiln-cli", "kiln-ir", "kiln-network", "kiln-onnx"]),
+    ("kiln-python", &["kiln", "kiln-cli", "kiln-ir", "kiln-network", "kiln-onnx", "kiln-ops"]),
 ];
 
 /// The dependencies of each crate within the workspace; those of its examples and tests too where `dev` says so.

@@ -25,6 +25,7 @@ class Adds:
 
     _native: Any
     _kernels: dict[int, ILayer]
+    _waiting: dict[Any, dict[str, Any]]
 
     def _add(self, cls: str, kind: str, inputs: Iterable[Any], **params: Any) -> Any:
         natives = [tensor(t, "input")._native for t in inputs]
@@ -34,6 +35,28 @@ class Adds:
             raise
         except Exception as error:
             return fail(self, error, None)
+
+    def _windowed(self, cls: str, kind: str, x: ITensor, window: list[int], **params: Any) -> Any:
+        """Adds a layer with windows. One that is larger than the input waits for its padding."""
+        sizes = list(x.shape)[len(x.shape) - len(window) :]
+        if any(0 <= n < k for n, k in zip(sizes, window, strict=False)) and kind != "deconvolution":
+            room, none = [max(k - 1, 0) for k in window], [0] * len(window)
+            layer = self._add(cls, kind, [x], **params, pre_padding=room, post_padding=room)
+            if layer is not None:
+                self._waiting[layer._native] = {"pre_padding": none, "post_padding": none}
+            return layer
+        return self._add(cls, kind, [x], **params)
+
+    def _scaled(self, cls: str, kind: str, x: Any, scale: Any, to: DataType) -> Any:
+        """Adds a layer with a scale. One scale a slice waits for its axis, which is set later on."""
+        natives, extents = [tensor(x, "input"), tensor(scale, "scale")], tuple(scale.shape)
+        axes = [i for i, n in enumerate(x.shape) if len(extents) == 1 and n == extents[0] != 1]
+        if not axes:
+            return self._add(cls, kind, natives, to=to_kiln(to))
+        layer = self._add(cls, kind, natives, to=to_kiln(to), axis=axes[0])
+        if layer is not None:
+            self._waiting[layer._native] = {"axis": None}
+        return layer
 
     def add_input(self, name: str, dtype: DataType, shape: Any) -> ITensor | None:
         kind, extents = to_kiln(dtype), dims(shape)
@@ -51,8 +74,8 @@ class Adds:
             layer_kernel = w._value(shape_of) if w else zeros(kind, maps, extents, 1, x)
         except Exception as error:
             return fail(self, error, None)
-        layer = self._add(
-            cls, kind, [x], maps=int(maps), kernel_size=extents, kernel=layer_kernel,
+        layer = self._windowed(
+            cls, kind, x, extents, maps=int(maps), kernel_size=extents, kernel=layer_kernel,
             bias=b._value() if b else None,
         )
         if layer is not None and not w:
@@ -71,7 +94,10 @@ class Adds:
         return self._add("IActivationLayer", "activation", [input], type=_op("ActivationType", type))
 
     def add_pooling_nd(self, input: ITensor, type: Any, window_size: Any) -> Any:
-        return self._add("IPoolingLayer", "pooling", [input], type=_op("PoolingType", type), window_size=dims(window_size))
+        extents = dims(window_size)
+        return self._windowed(
+            "IPoolingLayer", "pooling", tensor(input, "input"), extents, type=_op("PoolingType", type), window_size=extents
+        )
 
     def add_lrn(self, input: ITensor, window: int, alpha: float, beta: float, k: float) -> Any:
         return self._add("ILRNLayer", "lrn", [input], window=window, alpha=alpha, beta=beta, k=k)
@@ -183,10 +209,10 @@ class Adds:
         return self._add("IFillLayer", "fill", [], shape=dims(shape), op=_op("FillOperation", op), to=kind, **ints)
 
     def add_quantize(self, input: ITensor, scale: ITensor, output_type: DataType = DataType.INT8) -> Any:
-        return self._add("IQuantizeLayer", "quantize", [input, scale], to=to_kiln(output_type))
+        return self._scaled("IQuantizeLayer", "quantize", input, scale, output_type)
 
     def add_dequantize(self, input: ITensor, scale: ITensor, output_type: DataType = DataType.FLOAT) -> Any:
-        return self._add("IDequantizeLayer", "dequantize", [input, scale], to=to_kiln(output_type))
+        return self._scaled("IDequantizeLayer", "dequantize", input, scale, output_type)
 
     def add_dynamic_quantize(self, input: ITensor, axis: int, block_size: int, output_type: DataType,
                              scale_type: DataType) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 from kiln import _kiln
@@ -12,7 +13,8 @@ from ._calibration import calibrate, takes_device_addresses
 from ._callbacks import IErrorRecorder, IProgressMonitor, IStreamWriter
 from ._config import IBuilderConfig, IOptimizationProfile, build_options
 from ._log import Scoped, Severity, call, check_logger, fail, log, no_effect
-from ._network import INetworkDefinition
+from ._network import INetworkDefinition, check_waiting
+from ._plugin_python import Prepared
 from ._plugins import IPluginRegistry, get_plugin_registry
 from ._strict import Strict
 from ._values import IHostMemory
@@ -162,6 +164,19 @@ class Builder(Strict, Scoped):
             raise ValueError("the network has no outputs; call INetworkDefinition.mark_output")
         for layer in network._kernels.values():
             raise ValueError(f"layer {layer.name!r} has no kernel: give it weights, or a tensor by set_input(1, tensor)")
+        check_waiting(network)
+        prepared = Prepared(network._native, network._python)
+        try:
+            if prepared and takes_device_addresses(backend()):
+                raise ValueError(
+                    "plug-ins that are written in Python run in host memory: build for a backend of the processor or wgpu "
+                    "(KILN_BACKEND), or write the layer as a Kiln plug-in with a native form for CUDA"
+                )
+            return self._build_model(network, config, more)
+        finally:
+            prepared.end()
+
+    def _build_model(self, network: INetworkDefinition, config: IBuilderConfig, more: dict[str, Any]) -> Any:
         model = _kiln.Model.of_network(network._native)
         _check_profiles(model, config)
         options = {"backend": backend(), **build_options(config, network), **more}
@@ -171,14 +186,32 @@ class Builder(Strict, Scoped):
             table = calibrate(self, model, config, options)
             if table is not None:
                 options["calibration"] = table
+        began = time.monotonic()
         built = _kiln.build_native(model, BuildOptions(**options))
-        for note in built.report.notes:
-            log(self._logger, Severity.INFO, note)
+        _tell(self._logger, built.report, time.monotonic() - began)
         for name, shape in built.report.assumed:
             log(self._logger, Severity.WARNING, f"input {name!r} got the shape {tuple(shape)}")
         if config._cache is not None and not config.get_flag(BuilderFlag.DISABLE_TIMING_CACHE):
             config._cache._data = built.times
         return built
+
+
+def _tell(logger: Any, report: Any, seconds: float) -> None:
+    """Tells a logger what a build did: a line for each pass and layer, notes, the time."""
+    for name, changes in report.passes:
+        if changes:
+            log(logger, Severity.VERBOSE, f"pass {name}: {changes} changes")
+    for step in report.steps:
+        time_of = "not timed" if step.ns is None else f"{step.ns / 1000:.3f} us, of {step.candidates} tactics"
+        log(logger, Severity.VERBOSE, f"layer {step.name!r} ({step.ops}): tactic {step.tactic}, {time_of}")
+        if step.note:
+            log(logger, Severity.INFO, f"layer {step.name!r}: {step.note}")
+    for note in report.notes:
+        log(logger, Severity.INFO, note)
+    if report.fell_back is not None:
+        log(logger, Severity.WARNING, f"the build fell back from {report.fell_back[0]}: {report.fell_back[1]}")
+    device = report.target.device
+    log(logger, Severity.INFO, f"Engine generation completed in {seconds:.3f} seconds, for {report.backend} ({device})")
 
 
 def _check(network: Any, config: Any) -> None:

@@ -30,7 +30,7 @@ class ILoopOutputLayer(ILoopBoundaryLayer):
 
     @property
     def axis(self) -> int:
-        return self._native.params["axis"]
+        return self._shown["axis"]
 
     @axis.setter
     def axis(self, axis: int) -> None:
@@ -38,7 +38,7 @@ class ILoopOutputLayer(ILoopBoundaryLayer):
 
     @property
     def kind(self) -> LoopOutput:
-        return LoopOutput[self._native.params["kind"].upper()]
+        return LoopOutput[self._shown["kind"].upper()]
 
 
 class ITripLimitLayer(ILoopBoundaryLayer):
@@ -46,14 +46,14 @@ class ITripLimitLayer(ILoopBoundaryLayer):
 
     @property
     def kind(self) -> TripLimit:
-        return TripLimit[self._native.params["kind"].upper()]
+        return TripLimit[self._shown["kind"].upper()]
 
 
 class IIteratorLayer(ILoopBoundaryLayer):
     """Slices of a tensor, one an iteration."""
 
-    axis = property(lambda self: self._native.params["axis"], lambda self, v: self._set(axis=int(v)))
-    reverse = property(lambda self: self._native.params["reverse"], lambda self, v: self._set(reverse=bool(v)))
+    axis = property(lambda self: self._shown["axis"], lambda self, v: self._set(axis=int(v)))
+    reverse = property(lambda self: self._shown["reverse"], lambda self, v: self._set(reverse=bool(v)))
 
 
 class _Construct(Strict):

@@ -33,7 +33,22 @@ class ILayer(Strict):
             return fail(self._network, e, result)
 
     def _set(self, **params: Any) -> None:
-        self._try(lambda: self._native.set(**params))
+        """Sets parameters. Programs set them one by one: those that do not fit yet wait for others, at most until a build."""
+        waiting = self._network._waiting
+        wanted = {**waiting.get(self._native, {}), **params}
+        try:
+            self._native.set(**wanted)
+        except TypeError:
+            raise
+        except Exception:
+            waiting[self._native] = wanted
+        else:
+            waiting.pop(self._native, None)
+
+    @property
+    def _shown(self) -> dict[str, Any]:
+        """All parameters, those that wait included."""
+        return {**self._native.params, **self._network._waiting.get(self._native, {})}
 
     @property
     def name(self) -> str:
@@ -98,17 +113,26 @@ class ILayer(Strict):
 
     def set_output_type(self, index: int, dtype: DataType) -> None:
         value = to_kiln(dtype)
+        out = self.get_output(index)
+        if dtype == DataType.INT8 and out is not None and out.dtype == DataType.FLOAT:
+            # A tensor between layers is of eight bits where its range is known and the next layer takes it so.
+            self._network._eight_bits.add((self._native, index))
+            return
+        self._network._eight_bits.discard((self._native, index))
         self._try(lambda: self._native.set_output_type(index, value))
 
     def get_output_type(self, index: int) -> DataType:
+        if (self._native, index) in self._network._eight_bits:
+            return DataType.INT8
         asked = self._native.output_type(index)
         out = self.get_output(index)
         return from_kiln(asked) if asked else out.dtype if out is not None else DataType.FLOAT
 
     def output_type_is_set(self, index: int) -> bool:
-        return self._native.output_type(index) is not None
+        return (self._native, index) in self._network._eight_bits or self._native.output_type(index) is not None
 
     def reset_output_type(self, index: int) -> None:
+        self._network._eight_bits.discard((self._native, index))
         self._try(lambda: self._native.set_output_type(index, None))
 
     def __eq__(self, other: object) -> bool:
@@ -155,11 +179,18 @@ def converters(kind: str) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     return CONVERT[kind] if kind in CONVERT else _enum(kind)
 
 
+# What the original returns for each axis of a window where nothing was set.
+_EACH_AXIS = {"stride": 1, "dilation": 1, "pre_padding": 0, "post_padding": 0}
+
+
 def _property(param: str, kind: str) -> property:
     to, back = converters(kind)
 
     def get(self: ILayer) -> Any:
-        value = self._native.params.get(param)
+        value = self._shown.get(param)
+        if not value and param in _EACH_AXIS:
+            window = self._shown.get("kernel_size") or self._shown.get("window_size") or ()
+            return Dims([_EACH_AXIS[param]] * len(window))
         if value is None and kind not in ("dims", "permutation"):
             return _default(self, param)
         return back(value)
@@ -184,7 +215,7 @@ def _default(layer: ILayer, param: str) -> Any:
 
 def _weights(param: str) -> property:
     def get(self: ILayer) -> Any:
-        value = self._native.params.get(param)
+        value = self._shown.get(param)
         return (Weights._of(value) if value is not None else Weights()).numpy()
 
     def set_(self: ILayer, value: Any) -> None:
@@ -200,7 +231,7 @@ class _Windowed(ILayer):
 
     @property
     def padding_nd(self) -> Dims:
-        return Dims(self._native.params["pre_padding"])
+        return self.pre_padding  # type: ignore[attr-defined]
 
     @padding_nd.setter
     def padding_nd(self, value: Any) -> None:
@@ -215,18 +246,18 @@ class _Conv(_Windowed):
         if param == "bias":
             return [len(given)]
         self._network._kernels.pop(self._native.index, None)
-        p = self._native.params
+        p = self._shown
         return conv_shape(self._native.kind, p["maps"], p["kernel_size"], p["groups"] or 1, self.get_input(0), given)
 
     @property
     def num_groups(self) -> int:
-        return self._native.params["groups"] or 1
+        return self._shown["groups"] or 1
 
     @num_groups.setter
     def num_groups(self, groups: int) -> None:
         if self._native.index in self._network._kernels:
             # No kernel is there yet: the one that holds its place has to fit.
-            p, x = self._native.params, self.get_input(0)
+            p, x = self._shown, self.get_input(0)
             self._set(groups=int(groups), kernel=zeros(self._native.kind, p["maps"], p["kernel_size"], int(groups), x))
         else:
             self._set(groups=int(groups))
@@ -281,7 +312,7 @@ class IConstantLayer(ILayer):
 
     @shape.setter
     def shape(self, value: Any) -> None:
-        dtype, _, data = self._native.params["weights"]
+        dtype, _, data = self._shown["weights"]
         self._set(weights=(dtype, dims(value), data))
 
 
@@ -290,10 +321,10 @@ def _matrix_op(index: int) -> property:
     to, back = converters("MatrixOperation")
 
     def get(self: ILayer) -> Any:
-        return back(self._native.params["ops"][index])
+        return back(self._shown["ops"][index])
 
     def set_(self: ILayer, value: Any) -> None:
-        ops = list(self._native.params["ops"])
+        ops = list(self._shown["ops"])
         ops[index] = to(value)
         self._set(ops=tuple(ops))
 
@@ -309,7 +340,7 @@ class IMatrixMultiplyLayer(ILayer):
 class _Resize(ILayer):
     @property
     def shape(self) -> Dims:
-        kind, value = self._native.params["size"] or ("", [])
+        kind, value = self._shown["size"] or ("", [])
         return Dims(value if kind == "dims" else ())
 
     @shape.setter
@@ -318,7 +349,7 @@ class _Resize(ILayer):
 
     @property
     def scales(self) -> list[float]:
-        kind, value = self._native.params["size"] or ("", [])
+        kind, value = self._shown["size"] or ("", [])
         return list(value) if kind == "scales" else []
 
     @scales.setter
@@ -334,13 +365,13 @@ class _Fill(ILayer):
         self._set(beta=int(beta))
 
     def is_alpha_beta_int64(self) -> bool:
-        return isinstance(self._native.params["alpha"], int)
+        return isinstance(self._shown["alpha"], int)
 
     alpha = property(
-        lambda self: self._native.params["alpha"], lambda self, v: self._set(alpha=v if isinstance(v, int) else float(v))
+        lambda self: self._shown["alpha"], lambda self, v: self._set(alpha=v if isinstance(v, int) else float(v))
     )
     beta = property(
-        lambda self: self._native.params["beta"], lambda self, v: self._set(beta=v if isinstance(v, int) else float(v))
+        lambda self: self._shown["beta"], lambda self, v: self._set(beta=v if isinstance(v, int) else float(v))
     )
 
     def set_input(self, index: int, tensor: ITensor) -> None:

@@ -10,7 +10,9 @@ from kiln._kiln import Network
 from ._adds import Adds
 from ._callbacks import IErrorRecorder
 from ._layers import ILayer
-from ._log import Scoped, fail, refuse
+from ._log import Scoped, fail
+from ._plugin_forms import form_of
+from ._plugin_python import add as add_python
 from ._plugins import IPluginV2Layer, IPluginV3Layer, RegistryPlugin
 from ._strict import Strict
 from ._tensor import ITensor, tensor
@@ -30,7 +32,13 @@ class INetworkDefinition(Strict, Adds, Scoped):
         self._refittable: list[str] = []
         # Convolutions whose kernel an input has to bring yet, by the position of the layer.
         self._kernels: dict[int, ILayer] = {}
+        # Outputs of layers that are to have eight bits: native layer and index.
+        self._eight_bits: set[tuple[Any, int]] = set()
+        # Parameters that do not fit yet, by native layers.
+        self._waiting: dict[Any, dict[str, Any]] = {}
         self._unfused_debug = False
+        # Plug-ins that are written in Python, by their native layers.
+        self._python: dict[Any, Any] = {}
 
     @property
     def _logger(self) -> Any:
@@ -177,30 +185,50 @@ class INetworkDefinition(Strict, Adds, Scoped):
         return name in self._refittable
 
     def add_plugin_v2(self, inputs: Iterable[ITensor], plugin: Any) -> IPluginV2Layer | None:
-        return self._plugin(IPluginV2Layer, list(inputs), plugin)
+        return self._plugin(IPluginV2Layer, list(inputs), [], plugin)
 
     def add_plugin_v3(self, inputs: Iterable[ITensor], shape_inputs: Iterable[ITensor], plugin: Any) -> Any:
-        return self._plugin(IPluginV3Layer, [*inputs, *shape_inputs], plugin)
+        return self._plugin(IPluginV3Layer, list(inputs), list(shape_inputs or ()), plugin)
 
-    def add_plugin(self, *args: Any, **kwargs: Any) -> Any:
-        raise refuse("INetworkDefinition.add_plugin", "write the layer as a Kiln plug-in and use add_plugin_v3")
+    def add_plugin(self, tuple: Any) -> Any:
+        """Adds a plug-in that `tensorrt.plugin.op` made: its inputs, shape inputs and object."""
+        inputs, shape_inputs, plugin = tuple
+        return self.add_plugin_v3(inputs, shape_inputs, plugin)
 
-    def _plugin(self, cls: type, inputs: list[ITensor], plugin: Any) -> Any:
-        if not isinstance(plugin, RegistryPlugin):
-            raise refuse(
-                f"a plug-in of class {type(plugin).__name__}",
-                "plug-ins come from the plug-in registry; write the layer as a Kiln plug-in (kiln.load_plugin)",
+    def _plugin(self, cls: type, inputs: list[ITensor], shape_inputs: list[ITensor], plugin: Any) -> Any:
+        plain = [tensor(t, "inputs")._native for t in inputs]
+        shapes = [tensor(t, "shape_inputs")._native for t in shape_inputs]
+        if isinstance(plugin, RegistryPlugin):
+
+            def add() -> Any:
+                return self._native.add_plugin(
+                    [*plain, *shapes], plugin.plugin_type, namespace=plugin._space, version=plugin.plugin_version,
+                    fields=plugin._fields,
+                )
+
+        elif form_of(plugin) is not None:
+
+            def add() -> Any:
+                native = add_python(self._native, plain, shapes, plugin)
+                self._python[native] = plugin
+                return native
+
+        else:
+            raise TypeError(f"plugin: wants an IPluginV3 or an IPluginV2DynamicExt, found {type(plugin).__name__}")
+        return self._do(None, lambda: cls(self, add(), plugin))
+
+
+def check_waiting(network: INetworkDefinition) -> None:
+    """Sets parameters that waited for others; refuses those that still do not fit, and types that outputs cannot have."""
+    for native, index in network._eight_bits:
+        if native.outputs[index].is_output:
+            raise ValueError(
+                f"output {index} of layer {native.name!r} is to be of eight bits, and is an output of the network: add a "
+                "quantize layer"
             )
-        natives = [tensor(t, "inputs")._native for t in inputs]
-
-        def add() -> Any:
-            native = self._native.add_plugin(
-                natives, plugin.plugin_type, namespace=plugin._space, version=plugin.plugin_version,
-                fields=plugin._fields,
-            )
-            return cls(self, native, plugin)
-
-        return self._do(None, add)
+    for native, wanted in list(network._waiting.items()):
+        native.set(**wanted)
+        del network._waiting[native]
 
 
 def _t(value: Any) -> ITensor:

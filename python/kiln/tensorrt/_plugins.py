@@ -1,4 +1,4 @@
-"""Plug-ins: the registry over Kiln's plug-in layers, creators, and the classes that are refused."""
+"""Plug-ins: the registry over Kiln's plug-in layers and those that a program writes, and their creators."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from typing import Any
 
 from kiln import _kiln
 
+from . import _plugin_python as python
 from ._callbacks import IVersionedInterface, _refused
 from ._layers import ILayer
-from ._log import Severity, fail, log, refuse
+from ._log import Severity, call, fail, log
+from ._plugin_classes import IPluginV2
 from ._values import PluginField, PluginFieldCollection
 from .enums import PluginFieldType
 
-_WRITE = "write the layer as a Kiln plug-in (docs/tensorrt.md) and load its library"
 
-
-class RegistryPlugin:
+class RegistryPlugin(IPluginV2):
     """A plug-in that a creator made: a name, a version and values of fields."""
 
     def __init__(self, record: Any, fields: dict[str, Any]) -> None:
+        super().__init__()
         self._space, self.plugin_type, self.plugin_version = record.namespace, record.name, record.version
         self._fields = fields
 
@@ -47,23 +48,37 @@ class IPluginCreatorInterface(IVersionedInterface):
     """Base of creators."""
 
 
-class _Creator(IPluginCreatorInterface):
-    """Creator of one layer of a Kiln plug-in."""
+class IPluginCreator(IPluginCreatorInterface):
+    """Creator of the second interface: one that a program writes, or that of a layer of a library."""
 
-    def __init__(self, record: Any = None) -> None:
-        self._record = record
-        if record is not None:
-            self.name, self.plugin_version, self.plugin_namespace = record.name, record.version, record.namespace
-        self.error_recorder = None
-
-    @property
-    def tensorrt_version(self) -> int:
-        return 101600
+    name, plugin_version, plugin_namespace = "", "1", ""
+    error_recorder = None
+    tensorrt_version = 101600
 
     @property
     def field_names(self) -> PluginFieldCollection:
-        return PluginFieldCollection(
-            PluginField(f["name"], None, PluginFieldType.UNKNOWN) for f in self._record.fields
+        return self.__dict__.get("_fields", PluginFieldCollection())
+
+    @field_names.setter
+    def field_names(self, fields: Any) -> None:
+        self.__dict__["_fields"] = fields
+
+    def create_plugin(self, name: str, field_collection: Any) -> Any:
+        raise NotImplementedError("a creator needs a method create_plugin(name, field_collection)")
+
+    def deserialize_plugin(self, name: str, serialized_plugin: Any) -> Any:
+        raise NotImplementedError("a creator needs a method deserialize_plugin(name, serialized_plugin)")
+
+
+class _LibraryCreator(IPluginCreator):
+    """Creator of one layer of a Kiln plug-in."""
+
+    def __init__(self, record: Any) -> None:
+        super().__init__()
+        self._record = record
+        self.name, self.plugin_version, self.plugin_namespace = record.name, record.version, record.namespace
+        self.field_names = PluginFieldCollection(
+            PluginField(f["name"], None, PluginFieldType.UNKNOWN) for f in record.fields
         )
 
     def create_plugin(self, name: str, field_collection: Any, phase: Any = None) -> RegistryPlugin:
@@ -74,12 +89,14 @@ class _Creator(IPluginCreatorInterface):
         raise NotImplementedError("plans of Kiln hold the fields of plug-in layers; there is nothing to deserialize")
 
 
-class IPluginCreator(_Creator):
-    """Creator that scripts find in the registry."""
+class IPluginCreatorV3One(IPluginCreatorInterface):
+    """Creator of the third interface, which a program writes."""
 
+    name, plugin_version, plugin_namespace = "", "1", ""
+    field_names: Any = PluginFieldCollection()
 
-class IPluginCreatorV3One(_Creator):
-    """Creator of the third interface."""
+    def create_plugin(self, name: str, field_collection: Any, phase: Any) -> Any:
+        raise NotImplementedError("a creator needs a method create_plugin(name, field_collection, phase)")
 
 
 class IPluginCreatorV3Quick(IPluginCreatorInterface):
@@ -93,6 +110,8 @@ class IPluginRegistry:
         self.error_recorder = None
         self.parent_search_enabled = True
         self._loaded: list[Any] = []
+        self._own: dict[python.Name, Any] = {}
+        self._resources: dict[str, tuple[Any, int]] = {}
         self._logger: Any = None
 
     def _records(self) -> list[Any]:
@@ -101,18 +120,20 @@ class IPluginRegistry:
 
     @property
     def plugin_creator_list(self) -> list[Any]:
-        return [IPluginCreator(r) for r in self._records()]
+        return [c for c in self.all_creators if isinstance(c, IPluginCreator)]
 
     @property
     def all_creators(self) -> list[Any]:
-        return self.plugin_creator_list
+        own = {n: c for n, c in self._own.items() if n in python.LAYERS}
+        libraries = [r for r in self._records() if (r.namespace, r.name, r.version) not in own]
+        return [*own.values(), *map(_LibraryCreator, libraries)]
 
     @property
     def all_creators_recursive(self) -> list[Any]:
-        return self.plugin_creator_list
+        return self.all_creators
 
     def _find(self, name: str, version: str, space: str) -> Any:
-        for creator in self.plugin_creator_list:
+        for creator in self.all_creators:
             if creator.name == name and creator.plugin_version == version and creator.plugin_namespace in (space, ""):
                 return creator
         return None
@@ -126,21 +147,29 @@ class IPluginRegistry:
 
     def _any(self, name: str, version: str, space: str) -> Any:
         """The only creator of a name, where the script asks for no namespace."""
-        same = [c for c in self.plugin_creator_list if c.name == name and c.plugin_version == version]
+        same = [c for c in self.all_creators if c.name == name and c.plugin_version == version]
         return same[0] if len(same) == 1 and not space else None
 
     def register_creator(self, creator: Any, plugin_namespace: str = "") -> bool:
-        return self._register(creator)
+        name = (plugin_namespace or creator.plugin_namespace, creator.name, str(creator.plugin_version))
+        try:
+            if name in self._own:
+                raise ValueError(f"plug-in creator {name[1]!r}, version {name[2]}, is registered already")
+            python.define(name, creator)
+        except Exception as e:
+            return fail(self, e, False)
+        creator.plugin_namespace = name[0]
+        self._own[name] = creator
+        return True
 
-    def register_plugin_creator(self, creator: Any, plugin_namespace: str = "") -> bool:
-        return self._register(creator)
-
-    def _register(self, creator: Any) -> bool:
-        name = getattr(creator, "name", type(creator).__name__)
-        raise refuse(f"plug-in creator {name!r}", f"it is written in Python; {_WRITE}")
+    register_plugin_creator = register_creator
 
     def deregister_creator(self, creator: Any) -> bool:
-        return False
+        names = [name for name, own in self._own.items() if own is creator]
+        for name in names:
+            del self._own[name]
+            python.take_back(name)
+        return bool(names)
 
     deregister_plugin_creator = deregister_creator
 
@@ -156,10 +185,23 @@ class IPluginRegistry:
         log(self._logger, Severity.WARNING, "layers of a library stay registered for the process")
 
     def acquire_plugin_resource(self, key: str, resource: Any) -> Any:
-        return fail(self, "plug-in resources are not available in Kiln", None)
+        """The resource of this key: a clone of the first one that was given."""
+        try:
+            held, users = self._resources[key] if key in self._resources else (resource.clone(), 0)
+        except Exception as e:
+            return fail(self, e, None)
+        self._resources[key] = (held, users + 1)
+        return held
 
     def release_plugin_resource(self, key: str) -> bool:
-        return False
+        if key not in self._resources:
+            return fail(self, f"release_plugin_resource: no resource {key!r} is held", False)
+        held, users = self._resources.pop(key)
+        if users > 1:
+            self._resources[key] = (held, users - 1)
+        else:
+            call(held.release)
+        return True
 
 
 _REGISTRY = IPluginRegistry()
@@ -201,12 +243,9 @@ class IPluginV3Layer(_PluginLayer):
 
 
 REFUSED = {
-    name: _refused(name, _WRITE)
+    name: _refused(name, "write the plug-in as an IPluginV3, or with tensorrt.plugin.register and impl")
     for name in (
-        "IPluginV2 IPluginV2Ext IPluginV2DynamicExt IPluginV2DynamicExtBase IPluginV3 IPluginV3OneCore "
-        "IPluginV3OneBuild IPluginV3OneBuildV2 IPluginV3OneRuntime IPluginV3QuickCore IPluginV3QuickBuild "
-        "IPluginV3QuickRuntime IPluginV3QuickAOTBuild IPluginResource IPluginResourceContext IPluginCapability "
-        "DynamicPluginTensorDesc PluginTensorDesc IDimensionExpr IExprBuilder ISymExpr ISymExprs KernelLaunchParams "
-        "SymIntExpr SymInt32 SymExprImpl"
+        "IPluginV3QuickCore IPluginV3QuickBuild IPluginV3QuickRuntime IPluginV3QuickAOTBuild ISymExpr ISymExprs "
+        "KernelLaunchParams SymIntExpr SymInt32 SymExprImpl"
     ).split()
 }

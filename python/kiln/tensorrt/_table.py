@@ -28,7 +28,7 @@ _A: dict[str, str] = {
     "add_dequantize add_dynamic_quantize add_dynamic_quantize_v2 add_einsum add_elementwise add_fill add_gather "
     "add_gather_v2 add_grid_sample add_identity add_if_conditional add_kv_cache_update add_loop add_lrn "
     "add_matrix_multiply add_moe add_nms add_non_zero add_normalization add_normalization_v2 add_one_hot "
-    "add_padding_nd add_parametric_relu add_plugin_v2 add_plugin_v3 add_pooling_nd add_quantize add_ragged_softmax "
+    "add_padding_nd add_parametric_relu add_plugin add_plugin_v2 add_plugin_v3 add_pooling_nd add_quantize add_ragged_softmax "
     "add_reduce add_resize add_reverse_sequence add_rotary_embedding add_scale add_scale_nd add_scatter add_select "
     "add_shape add_shuffle add_slice add_softmax add_squeeze add_topk add_unary add_unsqueeze",
     "ITensor": "name shape dtype allowed_formats is_network_input is_network_output is_shape_tensor "
@@ -144,7 +144,20 @@ _A: dict[str, str] = {
     "IInt8LegacyCalibrator": "get_batch get_algorithm",
     "IInt8MinMaxCalibrator": "get_batch get_algorithm",
     "IPluginRegistry": "plugin_creator_list get_plugin_creator get_creator all_creators all_creators_recursive "
-    "load_library error_recorder parent_search_enabled",
+    "load_library error_recorder parent_search_enabled register_creator deregister_creator acquire_plugin_resource "
+    "release_plugin_resource",
+    "IDimensionExpr": "is_constant get_constant_value is_size_tensor",
+    "IExprBuilder": "constant operation declare_size_tensor",
+    "IPluginV2DynamicExt": "num_outputs plugin_type plugin_version plugin_namespace serialization_size initialize terminate "
+    "destroy clone serialize get_serialization_size get_output_datatype get_output_dimensions "
+    "supports_format_combination configure_plugin get_workspace_size enqueue",
+    "IPluginV3": "get_capability_interface clone destroy",
+    "IPluginV3OneBuild": "num_outputs format_combination_limit metadata_string timing_cache_id configure_plugin "
+    "get_output_data_types get_output_shapes supports_format_combination get_workspace_size get_valid_tactics",
+    "IPluginV3OneBuildV2": "get_aliased_input",
+    "IPluginV3OneCore": "plugin_name plugin_version plugin_namespace",
+    "IPluginV3OneRuntime": "attach_to_context get_fields_to_serialize on_shape_change set_tactic enqueue",
+    "IPluginResource": "clone release",
     "IPluginCreator": "name plugin_version plugin_namespace field_names create_plugin",
     "IPluginCreatorV3One": "name plugin_version plugin_namespace field_names create_plugin",
     "PluginField": "name data type size",
@@ -178,14 +191,13 @@ _B: dict[str, str] = {
 
 _C: dict[str, str] = {
     "IBuilderConfig": "algorithm_selector DLA_core",
-    "INetworkDefinition": "add_dist_collective add_plugin",
+    "INetworkDefinition": "add_dist_collective",
     "OnnxParser": "load_initializer",
     "OnnxParserRefitter": "load_initializer",
     "Runtime": "load_runtime",
     "IExecutionContext": "set_communicator",
     "Refitter": "set_dynamic_range get_dynamic_range",
-    "IPluginRegistry": "register_creator deregister_creator deregister_library acquire_plugin_resource "
-    "release_plugin_resource",
+    "IPluginRegistry": "deregister_library",
     "BuilderFlag": "SAFETY_SCOPE",
 }
 

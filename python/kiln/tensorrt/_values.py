@@ -90,10 +90,6 @@ Dims3 = _fixed("Dims3", 3, Dims)
 Dims4 = _fixed("Dims4", 4, Dims)
 
 
-class DimsExprs(_Ints):
-    """Dimensions in the interface of plug-ins that are written in Python."""
-
-
 class Permutation(_Ints):
     """An order of axes."""
 

@@ -47,7 +47,12 @@ pub fn run<'py>(
     let wanted = out.map(|out| views(out, asked)).transpose()?.unwrap_or_default();
     lock(&core.shapes).clear();
     let engine = &core.engine;
-    let results = detached(py, || Run { engine, context, bound: Vec::new() }.whole(given, &wanted, stream))?;
+    let results = detached(py, || {
+        Run { engine, context: &mut *context, bound: Vec::new() }.whole(given, &wanted, stream)
+    });
+    // Here, as buffers of Python are given back with the interpreter's lock, which would be taken and left for each one.
+    context.clear_inputs();
+    let results = results?;
     let all = PyDict::new(py);
     for (name, result) in results {
         match (result, out) {
@@ -85,7 +90,6 @@ impl Run<'_> {
             // SAFETY: null ends a binding.
             unsafe { self.context.bind(&name, std::ptr::null_mut(), 0) }?;
         }
-        self.context.clear_inputs();
         if stream.is_some() {
             // SAFETY: null stands for the context's own stream.
             unsafe { self.context.set_stream(std::ptr::null_mut()) }?;

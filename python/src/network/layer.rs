@@ -135,6 +135,22 @@ impl Layer {
             .with(|n| if flow::set(n, self.id, given)? { Ok(()) } else { kinds::set(n, self.id, given, &[]) })
     }
 
+    /// Namespace, name and version of the plug-in layer that this is; None of other layers.
+    #[getter]
+    fn plugin(&self) -> Option<(String, String, String)> {
+        self.net.get().with(|n| {
+            let layer = n.layer_of::<kiln_network::Plugin>(self.id).ok()?;
+            let name = &layer.params().ok()?.record().name;
+            Some((name.space.clone(), name.name.clone(), name.version.clone()))
+        })
+    }
+
+    /// Replaces the fields of a plug-in layer.
+    fn set_fields(&self, fields: &Bound<'_, PyDict>) -> PyResult<()> {
+        let fields = super::plugin::fields(fields)?;
+        self.run(|n| n.layer_of::<kiln_network::Plugin>(self.id)?.set_fields(fields).map(drop))
+    }
+
     /// Makes the new dimension of a loop's output as long as there are iterations.
     fn set_exact_length(&self) -> PyResult<()> {
         self.run(|n| n.layer_of::<kiln_network::LoopOutput>(self.id)?.set_exact_length().map(drop))

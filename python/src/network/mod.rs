@@ -4,7 +4,7 @@ mod flow;
 mod kinds;
 mod layer;
 mod model;
-mod plugin;
+pub mod plugin;
 mod tensor;
 mod value;
 mod weights;
@@ -14,11 +14,16 @@ pub use layer::Layer;
 pub use tensor::NetworkTensor;
 
 use crate::errors::Raise;
+use crate::scope::try_lock;
 use kiln_network::{Activation, LayerId, NetworkError, Operator, Plugin, TensorId, Typing};
 use pyo3::exceptions::{PyAttributeError, PyIndexError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// Time between two looks at a network that another thread uses.
+const WAIT: Duration = Duration::from_micros(200);
 
 /// A network that is written layer by layer. `add_<kind>(tensor, …, parameter=…)` adds a layer of any kind.
 #[pyclass(frozen, module = "kiln._kiln")]
@@ -29,8 +34,15 @@ pub struct Network {
 }
 
 impl Network {
+    /// Calls `f` with the network. Whoever has it may wait for the interpreter, to call a layer that Python defines, so that
+    /// waiting for it lets others have the interpreter.
     fn with<T>(&self, f: impl FnOnce(&mut kiln::Network) -> T) -> T {
-        f(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+        loop {
+            if let Some(mut network) = try_lock(&self.inner) {
+                return f(&mut network);
+            }
+            Python::attach(|py| py.detach(|| std::thread::sleep(WAIT)));
+        }
     }
 
     fn run<T>(&self, f: impl FnOnce(&mut kiln::Network) -> Result<T, NetworkError>) -> PyResult<T> {

@@ -18,10 +18,19 @@ pub(super) fn spec(
 ) -> PyResult<PluginSpec> {
     let mut spec = PluginSpec::new(namespace, name);
     spec.version = version.map(str::to_owned);
-    for (key, value) in fields.into_iter().flatten() {
-        spec.fields.set(&key.extract::<String>()?, read(&value)?);
+    if let Some(given) = fields {
+        spec.fields = self::fields(given)?;
     }
     Ok(spec)
+}
+
+/// Fields of a dictionary.
+pub fn fields(given: &Bound<'_, PyDict>) -> PyResult<Attrs> {
+    let mut fields = Attrs::new();
+    for (key, value) in given {
+        fields.set(&key.extract::<String>()?, read(&value)?);
+    }
+    Ok(fields)
 }
 
 fn read(v: &Bound<'_, PyAny>) -> PyResult<Attr> {
@@ -66,7 +75,7 @@ fn value(py: Python<'_>, v: &Attr) -> PyResult<Py<PyAny>> {
 }
 
 /// Attributes by name.
-pub(super) fn show<'py>(py: Python<'py>, attrs: &Attrs) -> PyResult<Bound<'py, PyDict>> {
+pub fn show<'py>(py: Python<'py>, attrs: &Attrs) -> PyResult<Bound<'py, PyDict>> {
     let all = PyDict::new(py);
     for (name, v) in attrs.iter() {
         all.set_item(name, value(py, v)?)?;

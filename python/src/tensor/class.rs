@@ -40,6 +40,11 @@ impl Tensor {
         Tensor::host(elements, false)
     }
 
+    /// A tensor with these elements where they are, which must not be written.
+    pub fn shared(t: &kiln::Tensor) -> Tensor {
+        Tensor::host(t.clone(), true)
+    }
+
     fn host(elements: kiln::Tensor, readonly: bool) -> Tensor {
         let (dtype, shape) = (elements.dtype(), elements.shape().to_vec());
         Tensor { place: Place::Host { elements, readonly }, dtype, shape }

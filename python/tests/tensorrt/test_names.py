@@ -98,18 +98,13 @@ def test_refused_members_say_why() -> None:
         "IBuilderConfig.algorithm_selector": lambda: setattr(config, "algorithm_selector", object()),
         "IBuilderConfig.DLA_core": lambda: setattr(config, "DLA_core", 0),
         "INetworkDefinition.add_dist_collective": network.add_dist_collective,
-        "INetworkDefinition.add_plugin": network.add_plugin,
         "OnnxParser.load_initializer": lambda: parser.load_initializer("w", 0, 0),
         "OnnxParserRefitter.load_initializer": lambda: trt.OnnxParserRefitter(None, logger).load_initializer("w", 0, 0),
         "Runtime.load_runtime": lambda: trt.Runtime(logger).load_runtime("x"),
         "IExecutionContext.set_communicator": lambda: engine.create_execution_context().set_communicator(None),
         "Refitter.set_dynamic_range": lambda: trt.Refitter(engine, logger).set_dynamic_range("x", (0, 1)),
         "Refitter.get_dynamic_range": lambda: trt.Refitter(engine, logger).get_dynamic_range("x"),
-        "IPluginRegistry.register_creator": lambda: registry.register_creator(object(), ""),
-        "IPluginRegistry.deregister_creator": lambda: registry.deregister_creator(object()),
         "IPluginRegistry.deregister_library": lambda: registry.deregister_library(None),
-        "IPluginRegistry.acquire_plugin_resource": lambda: registry.acquire_plugin_resource("k", None),
-        "IPluginRegistry.release_plugin_resource": lambda: registry.release_plugin_resource("k"),
         "BuilderFlag.SAFETY_SCOPE": lambda: config.set_flag(trt.BuilderFlag.SAFETY_SCOPE),
     }
     refused = {f"{owner}.{m}" for owner, members in TABLE.items() for m, letter in members.items() if letter == "C"}

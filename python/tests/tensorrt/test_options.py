@@ -221,12 +221,36 @@ def test_strict_mode_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     assert trt.Runtime(QUIET).deserialize_cuda_engine(b"no plan") is None
 
 
-def test_plug_ins_in_python_are_named_and_refused() -> None:
+def test_plug_ins_of_compiled_kernels_are_refused() -> None:
     import kiln.tensorrt.plugin as trtp
 
-    with pytest.raises(NotImplementedError, match="register"):
-        trtp.register("space::name")
-    with pytest.raises(NotImplementedError, match="op.space"):
+    with pytest.raises(NotImplementedError, match="aot_impl"):
+        trtp.aot_impl("space::name")
+    with pytest.raises(AttributeError, match="'space'"):
         trtp.op.space  # noqa: B018
-    with pytest.raises(NotImplementedError, match="TensorDesc"):
-        trtp.TensorDesc()
+    with pytest.raises(NotImplementedError, match="SymInt32"):
+        trtp.SymInt32()
+
+
+def test_parameters_that_do_not_fit_wait_for_others() -> None:
+    builder = trt.Builder(QUIET)
+    network, config = builder.create_network(0), builder.create_builder_config()
+    x = network.add_input("x", trt.float32, (1, 1, 4, 4))
+    pool = network.add_pooling_nd(x, trt.PoolingType.MAX, (5, 5))
+    assert pool.padding_nd == (0, 0) and pool.stride_nd == (1, 1)
+    network.mark_output(pool.get_output(0))
+    assert builder.build_serialized_network(network, config) is None and "window of 5" in trt.last_error()
+    pool.padding_nd = (2, 2)
+    assert pool.get_output(0).shape == (1, 1, 4, 4)
+    conv = network.add_convolution_nd(x, 1, (3, 3), np.ones((1, 1, 3, 3), np.float32))
+    conv.dilation_nd = (6, 6)
+    assert conv.dilation_nd == (6, 6), "before its padding the kernel is larger than the input"
+    conv.padding_nd = (6, 6)
+    assert conv.get_output(0).shape == (1, 1, 4, 4)
+    network.mark_output(conv.get_output(0))
+    assert builder.build_serialized_network(network, config) is not None
+    scale = network.add_constant((4,), np.ones(4, np.float32)).get_output(0)
+    quantize = network.add_quantize(x, scale)
+    network.mark_output(network.add_dequantize(quantize.get_output(0), scale).get_output(0))
+    assert builder.build_serialized_network(network, config) is None and "axis" in trt.last_error()
+

@@ -16,7 +16,7 @@ ROOT = HERE.parents[2]
 DIGITS = ROOT / "tests" / "data" / "digits"
 SCRIPTS = sorted((HERE / "scripts").glob("*.py"))
 # These say something about backends: the oracle runs them, too.
-ON_REFERENCE = ("refit", "loops", "debug_tensors", "outputs_of_unknown_size", "profiles_and_shapes")
+ON_REFERENCE = ("refit", "loops", "debug_tensors", "outputs_of_unknown_size", "profiles_and_shapes", "plugin_v3_network")
 CASES = [("cpu", s) for s in SCRIPTS] + [("reference", s) for s in SCRIPTS if s.stem in ON_REFERENCE]
 
 

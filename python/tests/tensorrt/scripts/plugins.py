@@ -52,24 +52,24 @@ assert registry.get_plugin_creator("NoSuch", "1", "") is None
 assert registry.load_library("/no/such/library.so") is None and trt.last_error()
 
 
-class Creator(trt.IPluginCreatorV3One):
+
+class Resource(trt.IPluginResource):
     def __init__(self):
-        trt.IPluginCreatorV3One.__init__(self)
-        self.name, self.plugin_namespace, self.plugin_version = "Own", "", "1"
+        trt.IPluginResource.__init__(self)
+        self.released = 0
+
+    def clone(self):
+        self.copy = Resource()
+        return self.copy
+
+    def release(self):
+        self.released += 1
 
 
-try:
-    registry.register_creator(Creator(), "")
-    raise SystemExit("a creator in Python was taken")
-except NotImplementedError as e:
-    assert "Own" in str(e), e
-try:
-    class Own(trt.IPluginV2DynamicExt):
-        def __init__(self):
-            trt.IPluginV2DynamicExt.__init__(self)
-
-    Own()
-    raise SystemExit("a plug-in in Python was taken")
-except NotImplementedError as e:
-    assert "plug-in" in str(e), e
+resource = Resource()
+held = registry.acquire_plugin_resource("tables", resource)
+assert held is resource.copy and registry.acquire_plugin_resource("tables", Resource()) is held
+assert registry.release_plugin_resource("tables") and not held.released
+assert registry.release_plugin_resource("tables") and held.released == 1
+assert not registry.release_plugin_resource("tables")
 print("OK")
