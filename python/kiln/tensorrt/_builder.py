@@ -12,7 +12,8 @@ from kiln._options import BuildOptions
 from ._calibration import calibrate, takes_device_addresses
 from ._callbacks import IErrorRecorder, IProgressMonitor, IStreamWriter
 from ._config import IBuilderConfig, IOptimizationProfile, build_options
-from ._log import Scoped, Severity, call, check_logger, fail, log, no_effect
+from ._log import Scoped, Severity, call, check_logger, fail, log
+from ._members import Ignored, Recorder, WriteOnly
 from ._network import INetworkDefinition, check_waiting
 from ._plugin_python import Prepared
 from ._plugins import IPluginRegistry, get_plugin_registry
@@ -48,7 +49,6 @@ class Builder(Strict, Scoped):
     def __init__(self, logger: Any) -> None:
         self._logger = check_logger(logger, "Builder")
         self._recorder: IErrorRecorder | None = None
-        self._threads = 1
 
     @property
     def logger(self) -> Any:
@@ -85,30 +85,11 @@ class Builder(Strict, Scoped):
     def num_DLA_cores(self) -> int:
         return 0
 
-    @property
-    def error_recorder(self) -> IErrorRecorder | None:
-        return self._recorder
+    error_recorder = Recorder()
 
-    @error_recorder.setter
-    def error_recorder(self, recorder: IErrorRecorder | None) -> None:
-        self._recorder = recorder
+    gpu_allocator = WriteOnly("the backend allocates memory of the device")
 
-    @property
-    def gpu_allocator(self) -> None:
-        raise AttributeError("gpu_allocator can only be set")
-
-    @gpu_allocator.setter
-    def gpu_allocator(self, allocator: Any) -> None:
-        no_effect(self, "Builder.gpu_allocator", "the backend allocates memory of the device")
-
-    @property
-    def max_threads(self) -> int:
-        return self._threads
-
-    @max_threads.setter
-    def max_threads(self, count: int) -> None:
-        no_effect(self, "Builder.max_threads", "the backend decides on its threads")
-        self._threads = int(count)
+    max_threads = Ignored(1, "the backend decides on its threads", int)
 
     def reset(self) -> None:
         return None

@@ -11,6 +11,7 @@ from kiln._options import Profile, Range
 from . import enums as e
 from ._callbacks import IProgressMonitor, _Calibrator
 from ._log import Scoped, fail, no_effect, refuse
+from ._members import Ignored
 from ._strict import Strict
 from ._timing import ITimingCache
 from ._values import Dims, dims
@@ -93,21 +94,6 @@ def _in_order(what: str, name: str, given: list[tuple[int, ...]]) -> None:
         raise RuntimeError(f"{what}({name!r}): min, opt and max differ in length: {low}, {usual}, {high}")
     if any(not a <= b <= c for a, b, c in zip(low, usual, high)):
         raise RuntimeError(f"{what}({name!r}): wants min <= opt <= max, found {low}, {usual}, {high}")
-
-
-def _ignored(name: str, default: Any, why: str) -> property:
-    """A property that keeps its value and has no effect."""
-    key = f"_ignored_{name}"
-
-    def get(self: Any) -> Any:
-        return self.__dict__.get(key, default)
-
-    def set_(self: Any, value: Any) -> None:
-        if value != default:
-            no_effect(self, f"IBuilderConfig.{name}", why)
-        self.__dict__[key] = value
-
-    return property(get, set_)
 
 
 class IBuilderConfig(Strict, Scoped):
@@ -303,7 +289,7 @@ class IBuilderConfig(Strict, Scoped):
     def get_preview_feature(self, feature: Any) -> bool:
         return feature in self._preview
 
-    quantization_flags = _ignored("quantization_flags", 0, "calibration runs on the network as written")
+    quantization_flags = Ignored(0, "calibration runs on the network as written")
 
     def set_quantization_flag(self, flag: Any) -> None:
         self.quantization_flags = self.quantization_flags | 1 << int(flag)
@@ -322,17 +308,13 @@ class IBuilderConfig(Strict, Scoped):
     def hardware_compatibility_level(self, level: Any) -> None:
         self._compatibility = e.HardwareCompatibilityLevel(level)
 
-    runtime_platform = _ignored(
-        "runtime_platform", e.RuntimePlatform.SAME_AS_BUILD, "plans do not depend on the operating system"
-    )
-    max_aux_streams = _ignored("max_aux_streams", 0, "a run takes one stream")
-    profile_stream = _ignored("profile_stream", 0, "tactics are timed on a stream of the backend")
-    l2_limit_for_tiling = _ignored("l2_limit_for_tiling", 0, "tiles are chosen by time")
-    tiling_optimization_level = _ignored(
-        "tiling_optimization_level", e.TilingOptimizationLevel.NONE, "tiles are chosen by time"
-    )
-    remote_auto_tuning_config = _ignored("remote_auto_tuning_config", "", "tactics are timed on this machine")
-    build_route = _ignored("build_route", "", "there is one route")
+    runtime_platform = Ignored(e.RuntimePlatform.SAME_AS_BUILD, "plans do not depend on the operating system")
+    max_aux_streams = Ignored(0, "a run takes one stream")
+    profile_stream = Ignored(0, "tactics are timed on a stream of the backend")
+    l2_limit_for_tiling = Ignored(0, "tiles are chosen by time")
+    tiling_optimization_level = Ignored(e.TilingOptimizationLevel.NONE, "tiles are chosen by time")
+    remote_auto_tuning_config = Ignored("", "tactics are timed on this machine")
+    build_route = Ignored("", "there is one route")
 
     @property
     def all_build_routes(self) -> list[str]:

@@ -9,6 +9,7 @@ from kiln import _kiln
 from ._callbacks import IDebugListener, IOutputAllocator, IProfiler
 from ._cuda_driver import ALIGNMENT, Stand, driver
 from ._log import Scoped, call, fail, no_effect, refuse
+from ._members import Recorder
 from ._strict import Strict
 from ._values import Dims, dims
 from .enums import TensorLocation, from_kiln
@@ -390,13 +391,7 @@ class IExecutionContext(Strict, Scoped):
     def get_input_consumed_event(self) -> int:
         return self._event
 
-    @property
-    def error_recorder(self) -> Any:
-        return self._recorder
-
-    @error_recorder.setter
-    def error_recorder(self, recorder: Any) -> None:
-        self._recorder = recorder
+    error_recorder = Recorder()
 
     def get_runtime_config(self) -> Any:
         return self._config

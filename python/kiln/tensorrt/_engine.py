@@ -10,6 +10,7 @@ from kiln import _kiln
 from . import enums as e
 from ._context import IExecutionContext
 from ._log import Scoped, fail
+from ._members import Recorder
 from ._strict import Strict
 from ._values import Dims, IHostMemory, volume
 from .enums import DataType, SerializationFlag, TensorFormat, TensorIOMode, TensorLocation, from_kiln
@@ -306,13 +307,7 @@ class ICudaEngine(Strict, Scoped):
     def create_engine_inspector(self) -> EngineInspector:
         return EngineInspector(self)
 
-    @property
-    def error_recorder(self) -> Any:
-        return self._recorder
-
-    @error_recorder.setter
-    def error_recorder(self, recorder: Any) -> None:
-        self._recorder = recorder
+    error_recorder = Recorder()
 
 
 def _or(default: int, found: Any, attribute: str) -> int:
@@ -343,13 +338,7 @@ class EngineInspector(Strict):
     def execution_context(self, context: Any) -> None:
         self._context = context
 
-    @property
-    def error_recorder(self) -> Any:
-        return self._recorder
-
-    @error_recorder.setter
-    def error_recorder(self, recorder: Any) -> None:
-        self._recorder = recorder
+    error_recorder = Recorder()
 
     def _json(self) -> str:
         """The layers at the shapes of the context, where these are set."""

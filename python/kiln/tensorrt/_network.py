@@ -11,6 +11,7 @@ from ._adds import Adds
 from ._callbacks import IErrorRecorder
 from ._layers import ILayer
 from ._log import Scoped, fail
+from ._members import Recorder
 from ._plugin_forms import form_of
 from ._plugin_python import add as add_python
 from ._plugins import IPluginV2Layer, IPluginV3Layer, RegistryPlugin
@@ -67,13 +68,7 @@ class INetworkDefinition(Strict, Adds, Scoped):
     def has_implicit_batch_dimension(self) -> bool:
         return False
 
-    @property
-    def error_recorder(self) -> IErrorRecorder | None:
-        return self._recorder
-
-    @error_recorder.setter
-    def error_recorder(self, recorder: IErrorRecorder | None) -> None:
-        self._recorder = recorder
+    error_recorder = Recorder()
 
     @property
     def num_layers(self) -> int:

@@ -6,7 +6,8 @@ from typing import Any
 
 from kiln import _kiln
 
-from ._log import Scoped, Severity, check_logger, fail, log, no_effect
+from ._log import Scoped, Severity, check_logger, fail, log
+from ._members import Ignored, Recorder
 from ._strict import Strict
 from ._values import Weights, volume
 from ._values import weights as _weights
@@ -18,7 +19,7 @@ class Refitter(Strict, Scoped):
 
     def __init__(self, engine: Any, logger: Any) -> None:
         self._logger = check_logger(logger, "Refitter")
-        self._engine, self._recorder, self._validation, self._threads = engine, None, True, 1
+        self._engine, self._recorder, self._validation = engine, None, True
         try:
             self._native = engine._native.refitter()
         except Exception as e:
@@ -115,22 +116,9 @@ class Refitter(Strict, Scoped):
     def weights_validation(self, on: bool) -> None:
         self._validation = bool(on)
 
-    @property
-    def max_threads(self) -> int:
-        return self._threads
+    max_threads = Ignored(1, "the backend decides on its threads", int)
 
-    @max_threads.setter
-    def max_threads(self, count: int) -> None:
-        no_effect(self, "Refitter.max_threads", "the backend decides on its threads")
-        self._threads = int(count)
-
-    @property
-    def error_recorder(self) -> Any:
-        return self._recorder
-
-    @error_recorder.setter
-    def error_recorder(self, recorder: Any) -> None:
-        self._recorder = recorder
+    error_recorder = Recorder()
 
     def set_dynamic_range(self, tensor_name: str, range: Any) -> bool:
         return fail(self, "set_dynamic_range: ranges are part of a build; build again with other ranges", False)

@@ -8,7 +8,8 @@ from kiln import _kiln
 
 from ._callbacks import IStreamReader, IStreamReaderV2
 from ._engine import ICudaEngine
-from ._log import Scoped, check_logger, fail, no_effect, refuse
+from ._log import Scoped, check_logger, fail, refuse
+from ._members import Ignored, Recorder, WriteOnly
 from ._plugins import IPluginRegistry, get_plugin_registry
 from ._strict import Strict
 from .enums import SeekPosition, TempfileControlFlag
@@ -23,8 +24,6 @@ class Runtime(Strict, Scoped):
     def __init__(self, logger: Any) -> None:
         self._logger = check_logger(logger, "Runtime")
         self._recorder: Any = None
-        self._threads, self._folder, self._host_code = 1, "", False
-        self._tempfiles = (1 << len(TempfileControlFlag)) - 1
 
     @property
     def logger(self) -> Any:
@@ -61,13 +60,7 @@ class Runtime(Strict, Scoped):
     def load_runtime(self, path: str) -> None:
         raise refuse("Runtime.load_runtime", "plans of other versions are built again; see BuilderFlag.VERSION_COMPATIBLE")
 
-    @property
-    def error_recorder(self) -> Any:
-        return self._recorder
-
-    @error_recorder.setter
-    def error_recorder(self, recorder: Any) -> None:
-        self._recorder = recorder
+    error_recorder = Recorder()
 
     @property
     def num_DLA_cores(self) -> int:
@@ -82,49 +75,13 @@ class Runtime(Strict, Scoped):
         if int(core) >= 0:
             raise refuse("Runtime.DLA_core", "there is no DLA; num_DLA_cores is 0")
 
-    @property
-    def gpu_allocator(self) -> None:
-        raise AttributeError("gpu_allocator can only be set")
+    gpu_allocator = WriteOnly("the backend allocates memory of the device")
 
-    @gpu_allocator.setter
-    def gpu_allocator(self, allocator: Any) -> None:
-        no_effect(self, "Runtime.gpu_allocator", "the backend allocates memory of the device")
+    max_threads = Ignored(1, "the backend decides on its threads", int)
 
-    @property
-    def max_threads(self) -> int:
-        return self._threads
-
-    @max_threads.setter
-    def max_threads(self, count: int) -> None:
-        no_effect(self, "Runtime.max_threads", "the backend decides on its threads")
-        self._threads = int(count)
-
-    @property
-    def temporary_directory(self) -> str:
-        return self._folder
-
-    @temporary_directory.setter
-    def temporary_directory(self, folder: str) -> None:
-        no_effect(self, "Runtime.temporary_directory", "plans need no temporary files")
-        self._folder = folder
-
-    @property
-    def tempfile_control_flags(self) -> int:
-        return self._tempfiles
-
-    @tempfile_control_flags.setter
-    def tempfile_control_flags(self, flags: int) -> None:
-        no_effect(self, "Runtime.tempfile_control_flags", "plans need no temporary files")
-        self._tempfiles = int(flags)
-
-    @property
-    def engine_host_code_allowed(self) -> bool:
-        return self._host_code
-
-    @engine_host_code_allowed.setter
-    def engine_host_code_allowed(self, on: bool) -> None:
-        no_effect(self, "Runtime.engine_host_code_allowed", "plans hold no code of the host")
-        self._host_code = bool(on)
+    temporary_directory = Ignored("", "plans need no temporary files")
+    tempfile_control_flags = Ignored((1 << len(TempfileControlFlag)) - 1, "plans need no temporary files", int)
+    engine_host_code_allowed = Ignored(False, "plans hold no code of the host", bool)
 
 
 def _pieces(read: Any) -> bytes:
