@@ -34,8 +34,8 @@ pub struct Network {
 }
 
 impl Network {
-    /// Calls `f` with the network. Whoever has it may wait for the interpreter, to call a layer that Python defines, so that
-    /// waiting for it lets others have the interpreter.
+    /// Calls `f` with the network. Whoever has it may wait for the interpreter, to call a layer of Python. Waiting for it leaves
+    /// the interpreter to others.
     fn with<T>(&self, f: impl FnOnce(&mut kiln::Network) -> T) -> T {
         loop {
             if let Some(mut network) = try_lock(&self.inner) {
