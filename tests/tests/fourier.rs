@@ -6,6 +6,7 @@
 use kiln_backend::{Backend, Program, Tactic};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, Bytes, DType, Fact, Graph, Op, Tensor};
+use kiln_tests::backends::{cuda, wgpu};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -95,13 +96,19 @@ impl Case {
 /// on the way.
 const MOST: f64 = 8.0;
 
+/// The GPU backends that are there.
+fn backends() -> impl Iterator<Item = Arc<dyn Backend>> {
+    [wgpu().unwrap(), cuda().unwrap()].into_iter().flatten()
+}
+
 fn compare(case: &Case, tactic: &str) {
-    let Some(backend) = kiln_tests::backends::wgpu().unwrap() else { return };
     let (wanted, _) = case.run(&kiln_backend_cpu::Cpu::new(), "fast", 0);
-    let (found, time) = case.run(&*backend, tactic, 0);
-    let error = case.error(&found, &wanted);
-    println!("{}: {error:.2} units, {time:?}", case.describe());
-    assert!(error <= MOST, "{}: {error}", case.describe());
+    for backend in backends() {
+        let (found, time) = case.run(&*backend, tactic, 0);
+        let error = case.error(&found, &wanted);
+        println!("{}: {}: {error:.2} units, {time:?}", backend.name(), case.describe());
+        assert!(error <= MOST, "{}: {}: {error}", backend.name(), case.describe());
+    }
 }
 
 #[test]
@@ -175,7 +182,7 @@ fn times() {
     if std::env::var_os("KILN_FFT_TIMES").is_none() {
         return;
     }
-    let Some(backend) = kiln_tests::backends::wgpu().unwrap() else { return };
+    let Some(backend) = wgpu().unwrap() else { return };
     for n in [64, 256, 1024, 16_384] {
         let case = Case::dft(&mut Rng::new(1), DType::F32, &[8, n, 1], 1, None, [false; 2]);
         for tactic in ["dft.fft", "dft"].into_iter().take(if n > 1024 { 1 } else { 2 }) {

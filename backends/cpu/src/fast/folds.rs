@@ -19,7 +19,7 @@ fn covers(t: &Types<'_>) -> bool {
     t.input(0).is_some_and(|x| has(x.dtype) || x.dtype.is_float())
 }
 
-/// The windows of which a tap lies on an element.
+/// The windows of which a tap is on an element.
 pub fn within(a: &Axis<i64>, tap: i64) -> Range<usize> {
     let before = a.begin - tap * a.dilation;
     let first = if before > 0 { (before + a.stride - 1) / a.stride } else { 0 };

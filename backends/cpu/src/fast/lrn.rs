@@ -20,7 +20,7 @@ struct Response {
 }
 
 impl Response {
-    /// What x is multiplied with, where squares of neighbours add up to this.
+    /// The factor of an element whose neighbours have squares of this sum.
     fn factor(&self, energy: f64) -> f64 {
         let base = self.bias + self.alpha * energy;
         match self.beta {
