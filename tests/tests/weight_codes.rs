@@ -6,7 +6,7 @@ use kiln_backend::Backend;
 use kiln_builder::{BuildConfig, Builder, Built, Refit};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Elems, Fact, Graph, Op, Source, Tensor, TensorType, ValueId};
-use kiln_plan::{Plan, Profile};
+use kiln_plan::{LayerTable, Plan, Profile, Verbosity};
 use kiln_runtime::{Engine, verify_recipes};
 use kiln_tests::backends::{cpu, cuda, reference, wgpu};
 use std::sync::Arc;
@@ -220,6 +220,23 @@ fn plans_hold_packed_codes() {
     );
     // Many rows take longer than their weights are read: then the weights are floats.
     assert!(size(DType::I8, 100) > 4 * weights);
+}
+
+#[test]
+fn the_inspector_shows_packed_weights() {
+    let (g, _) = larger(DType::I4, 3);
+    let built = build(&cpu(), &g, BuildConfig::default());
+    let text = LayerTable::of(&built.program, Verbosity::Detailed).to_json();
+    let all: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let wanted = serde_json::json!({"Type": "i4", "Count": 512 * 256, "Bytes": 512 * 256 / 2});
+    fn holds(v: &serde_json::Value, wanted: &serde_json::Value) -> bool {
+        match v {
+            serde_json::Value::Object(o) => o.values().any(|v| v == wanted || holds(v, wanted)),
+            serde_json::Value::Array(a) => a.iter().any(|v| holds(v, wanted)),
+            _ => false,
+        }
+    }
+    assert!(holds(&all, &wanted), "{text}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use kiln_ir::ty::dims_text;
 use kiln_ir::{Attr, Dim, Node, NodeId, Source, TensorFormat, TensorType, ValueId};
 use kiln_ops::conv::CONV;
 use kiln_ops::layout::to_first;
+use kiln_ops::matmul::codes::MATMUL_CODES;
 use kiln_ops::matmul::sparse::MATMUL_SPARSE;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -378,6 +379,14 @@ impl Describe<'_> {
         }
         if n.op.is(MATMUL_SPARSE) {
             p.insert("AllowSparse".into(), true.into());
+        }
+        if n.op.is(MATMUL_CODES)
+            && let Some(w) = n.inputs.get(1).copied().flatten()
+            && let Source::Weight(codes) = &self.program.graph.value(w).source
+        {
+            let (t, count) = (codes.tensor.dtype().to_string(), codes.tensor.len());
+            let packed = codes.tensor.bytes().len();
+            p.insert("Weights".into(), serde_json::json!({"Type": t, "Count": count, "Bytes": packed}));
         }
         p
     }
