@@ -10,8 +10,10 @@ use std::process::Command;
 fn compile(source: &Path, into: &Path, name: &str, more: &[&str]) -> PathBuf {
     let library = into.join(format!("libkiln_layers_{name}.so"));
     let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/include");
-    let done = Command::new("cc")
-        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fvisibility=hidden", "-I"])
+    let cpp = source.extension().is_some_and(|e| e == "cpp");
+    let done = Command::new(if cpp { "c++" } else { "cc" })
+        .arg(if cpp { "-std=c++17" } else { "-std=c11" })
+        .args(["-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fvisibility=hidden", "-I"])
         .arg(header)
         .args(more)
         .arg("-o")
@@ -106,6 +108,36 @@ fn an_engine_holds_its_libraries() {
     refused(&["run", &engine, "--plugin", &other, "--embedded-plugins"], "defines already");
 }
 
+/// The commands of the first section of plugins/README.md, in a folder that has nothing but what they make.
+#[test]
+fn the_commands_of_the_readme_make_libraries() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
+    let text = std::fs::read_to_string(root.join("plugins/README.md")).unwrap();
+    let section = text.split("## Start").nth(1).unwrap().split("## Layers").next().unwrap();
+    let blocks: Vec<&str> =
+        section.split("```sh\n").skip(1).map(|b| b.split("```").next().unwrap()).collect();
+    assert_eq!(blocks.len(), 3);
+    let tool = Path::new(env!("CARGO_BIN_EXE_kiln")).parent().unwrap().display().to_string();
+    let path = format!("{tool}:{}", std::env::var("PATH").unwrap());
+    for commands in blocks {
+        let dir = Folder::new();
+        std::os::unix::fs::symlink(&root, dir.path("kiln")).unwrap();
+        let done = Command::new("sh")
+            .args(["-ec", commands])
+            .current_dir(dir.path(""))
+            .env("PATH", &path)
+            .env_remove("CARGO_TARGET_DIR")
+            .output()
+            .unwrap();
+        let said =
+            String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success() && !said.contains("warning"), "{commands}{said}");
+        for check in ["SoftClip", "strided views", "expression"] {
+            assert!(said.contains(check), "{said}");
+        }
+    }
+}
+
 #[test]
 fn a_new_library_in_rust_has_what_cargo_wants() {
     let dir = Folder::new();
@@ -159,6 +191,41 @@ fn a_wrong_kernel_fails_its_check() {
             .map(|c| format!("{} {}", c["check"], c["failure"]))
             .collect();
         assert!(failed.iter().any(|f| f.contains(says)), "{name}: {failed:?}");
+    }
+}
+
+/// A library that ends its process ends that of the check alone, which says so.
+#[test]
+fn a_library_that_ends_the_process_fails_its_check() {
+    let dir = Folder::new();
+    let text =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cmd/plugin/template.cpp"))
+            .unwrap();
+    let text = text.replace("@Name@", "Thrower").replace("@name@", "thrower");
+    let run = "return guarded(err, [&] { reinterpret_cast<Thrower *>(i)->run(*call); });";
+    for (name, by, ends) in [
+        ("fault", "(void)i, (void)call, (void)err; __builtin_trap();", true),
+        ("outside", "(void)i, (void)call, (void)err; throw std::runtime_error(\"no\");", true),
+        (
+            "inside",
+            "(void)i, (void)call; return guarded(err, [] { throw std::runtime_error(\"not today\"); });",
+            false,
+        ),
+        ("number", "(void)i, (void)call; return guarded(err, [] { throw 7; });", false),
+    ] {
+        let changed = text.replace(run, by);
+        assert_ne!(changed, text);
+        let source = dir.path(&format!("{name}.cpp"));
+        std::fs::write(&source, changed).unwrap();
+        let library = compile(&source, &dir.path(""), name, &[]);
+        let checked = kiln(&["plugin", "check", &library.display().to_string(), "--cases", "2"]);
+        let said = format!("{}{}", checked.stdout, checked.stderr);
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(checked.code, 1, "{name}: {said}");
+        assert_eq!(said.contains("the library ended the process (signal"), ends, "{name}: {said}");
+        if name == "inside" {
+            assert!(said.contains("not today"), "{said}");
+        }
     }
 }
 

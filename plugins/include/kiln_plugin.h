@@ -9,7 +9,8 @@
  *     };
  *
  * Payloads are CBOR; PAYLOADS.md of kiln-abi describes them field by field. A backend of name N is found as
- * libkiln_backend_N.so, layers as libkiln_layers_N.so (.kinds = KILN_KIND_LAYERS; they need no CBOR). Who creates an object destroys it. Views live for the call only, unless retained.
+ * libkiln_backend_N.so, layers as libkiln_layers_N.so (.kinds = KILN_KIND_LAYERS; they need no CBOR). Who creates an object
+ * destroys it. Views live for the call only, unless retained.
  * Threads: [any-thread] may be called from any thread, by several at once; [serial-per-object] from any thread, but never
  * by two at once for one object; [once] once in a process. */
 
@@ -1100,32 +1101,6 @@ typedef struct kiln_layer_kernel {
 } kiln_layer_kernel;
 
 /**
- * One dispatch of a kernel in WGSL, since 1.11.
- */
-typedef struct kiln_wgpu_dispatch {
-    uint32_t struct_size;
-    uint32_t groups[3];
-    struct kiln_str source;
-    struct kiln_str entry;
-    const uint32_t *words;
-    uint64_t word_count;
-    const uint64_t *memory;
-    uint64_t memory_count;
-} kiln_wgpu_dispatch;
-
-/**
- * The stream of a call on wgpu, since 1.11.
- */
-typedef struct kiln_wgpu_stream {
-    uint32_t struct_size;
-    uint32_t reserved;
-    void *ctx;
-    int32_t (*dispatch)(void *ctx, const struct kiln_wgpu_dispatch *dispatch);
-    int32_t (*copy)(void *ctx, uint64_t to, uint64_t from, uint64_t bytes);
-    int32_t (*clear)(void *ctx, uint64_t to, uint64_t bytes);
-} kiln_wgpu_stream;
-
-/**
  * A tensor in the memory of a device: row-major, without gaps. This structure never changes.
  */
 typedef struct kiln_native_tensor {
@@ -1223,6 +1198,78 @@ typedef struct kiln_native_call {
      */
     const uint32_t *output_formats;
 } kiln_native_call;
+
+/**
+ * One dispatch of a kernel in WGSL, since 1.11.
+ */
+typedef struct kiln_wgpu_dispatch {
+    /**
+     * Size of this structure as the library knows it, in bytes.
+     */
+    uint32_t struct_size;
+    /**
+     * Number of workgroups along each dimension, 1 to 65535; the dispatch does nothing if one is 0.
+     */
+    uint32_t groups[3];
+    /**
+     * The whole text of a module. Pipelines are made once for each text. Its group 0 has arguments at binding 0, as
+     * `var<storage, read>`, and memory at bindings 1, 2, …, as `var<storage, read_write>`.
+     */
+    struct kiln_str source;
+    /**
+     * Name of the entry point.
+     */
+    struct kiln_str entry;
+    /**
+     * Words of the arguments; at least one is bound.
+     */
+    const uint32_t *words;
+    /**
+     * Number of words.
+     */
+    uint64_t word_count;
+    /**
+     * Addresses of memory to bind, each at a multiple of 256 bytes from the beginning of its tensor. Each is bound up to the end
+     * of the tensor, in whole units of 16 bytes.
+     */
+    const uint64_t *memory;
+    /**
+     * Number of addresses.
+     */
+    uint64_t memory_count;
+} kiln_wgpu_dispatch;
+
+/**
+ * The stream of a call on wgpu, since 1.11. It is valid for the call. Functions return a status. The host remembers why it refused
+ * a call of one, and fails the run with that reason.
+ */
+typedef struct kiln_wgpu_stream {
+    /**
+     * Size of this structure as the host knows it, in bytes.
+     */
+    uint32_t struct_size;
+    /**
+     * Zero.
+     */
+    uint32_t reserved;
+    /**
+     * What every function is given.
+     */
+    void *ctx;
+    /**
+     * Puts a dispatch behind the work that is there. `[serial-per-object]`
+     */
+    int32_t (*dispatch)(void *ctx, const struct kiln_wgpu_dispatch *dispatch);
+    /**
+     * Puts a copy of bytes between tensors behind it: places and number are multiples of 4, and the number is rounded up to one.
+     * The memory may be of one tensor, if it does not overlap. `[serial-per-object]`
+     */
+    int32_t (*copy)(void *ctx, uint64_t to, uint64_t from, uint64_t bytes);
+    /**
+     * Puts zeros into memory, as `copy` puts bytes. `[serial-per-object]`
+     */
+    int32_t (*clear)(void *ctx, uint64_t to, uint64_t bytes);
+} kiln_wgpu_stream;
 
 /**
  * A native form of a layer. Plans with it need the library in the version, and with the hash, that they were built with.

@@ -3,6 +3,7 @@
 use crate::BackendError;
 use crate::assisted::{self, Reason};
 use crate::program::{Program, Step};
+use kiln_ir::dim::DimKind;
 use kiln_ir::{Dim, Fact, Graph, Node, Tensor, ValueId};
 use kiln_ops::generate::ASSERTION;
 use kiln_ops::plugin::PLUGIN;
@@ -148,7 +149,10 @@ impl Shapes {
     /// that the host knows.
     pub fn counted(&self, program: &Program, step: &Step) -> Option<Reason> {
         let has = |p: fn(&Node) -> bool| step.nodes.iter().filter_map(|&n| program.graph.get(n)).any(p);
-        let finds = |n: &Node| n.op.is(PLUGIN) && n.outputs.iter().any(|&v| self.shape(v).is_none());
+        let finds = |n: &Node| {
+            let found = |&v: &ValueId| self.fact(v).ty.dims.iter().any(|d| d.kind() == DimKind::Device);
+            n.op.is(PLUGIN) && n.outputs.iter().any(found)
+        };
         if has(|n| n.op.def().traits.data_dependent)
             || step.nodes.iter().filter_map(|&n| program.graph.get(n)).any(finds)
         {

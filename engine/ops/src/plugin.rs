@@ -116,19 +116,19 @@ pub fn layer_op(record: &LayerRecord, fields: &Attrs, inputs: &[TensorType]) -> 
         let attrs = named.with("expression", text.as_str()).with("dtype", dtype);
         return Op::from_def(&OPS[1], attrs);
     }
-    let packings = match record.types.is_empty() {
-        true => Packings::default(),
-        false => Packings::choose(record, inputs, &outputs)?.1,
+    // A layer without a list of types has linear tensors, and its functions decide on them.
+    let chosen = match record.types.is_empty() {
+        true => None,
+        false => Some(Packings::choose(&record.types, inputs, &outputs)?),
     };
-    let forms = |types: &[types::Combination]| match record.types.is_empty() {
-        true => true,
-        false => Packings::choose(record, inputs, &outputs)
-            .is_ok_and(|(c, _)| types.is_empty() || types.iter().any(|t| t.takes_as(&dtypes, c))),
+    let fits = |types: &[types::Combination]| {
+        let Some((combination, _)) = &chosen else { return true };
+        types.is_empty() || types.iter().any(|t| t.takes_as(&dtypes, combination))
     };
     let kernels: Vec<KernelForm> =
-        record.kernels.iter().filter(|k| forms(&k.types)).map(|k| k.form.clone()).collect();
+        record.kernels.iter().filter(|k| fits(&k.types)).map(|k| k.form.clone()).collect();
     let natives: Vec<native::NativeForm> =
-        record.natives.iter().filter(|n| forms(&n.types)).map(|n| n.form.clone()).collect();
+        record.natives.iter().filter(|n| fits(&n.types)).map(|n| n.form.clone()).collect();
     let pairs = record.aliases.iter().flat_map(|&(i, o)| [i as i64, o as i64]).collect::<Vec<_>>();
     let mut attrs = named
         .with("outputs", Attr::Bytes(encode_outputs(&outputs)))
@@ -137,7 +137,7 @@ pub fn layer_op(record: &LayerRecord, fields: &Attrs, inputs: &[TensorType]) -> 
         .with("kernels", Attr::Bytes(kernel::encode(&kernels)))
         .with("tolerance", record.tolerance.as_str())
         .with("natives", Attr::Bytes(native::encode(&natives)));
-    if let Some(formats) = packings.to_attr() {
+    if let Some(formats) = chosen.as_ref().and_then(|(_, packings)| packings.to_attr()) {
         attrs.set("packings", formats);
     }
     Op::from_def(&OPS[0], attrs)

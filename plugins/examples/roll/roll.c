@@ -1,7 +1,8 @@
-/* A layer with a native form: example::Roll shifts a tensor along its first axis, by copies within the GPU.
+/* A layer with native forms: example::Roll shifts a tensor along its first axis, by copies within the GPU.
  *
  * Input: f32 or f16 [n, ...]. Output: the same shape, y[i] = x[(i + by) mod n]. The native form puts two copies into the stream
- * of the run. Graphs may record them, and one state serves all shapes of a context. */
+ * of the run. Graphs may record them, and one state serves all shapes of a context. The form for wgpu copies by the functions of the
+ * stream, in whole words. */
 #include "kiln_plugin.h"
 
 #include <dlfcn.h>
@@ -85,6 +86,20 @@ static int32_t enqueue(kiln_layer_instance *instance, kiln_native_state *state, 
     return KILN_OK;
 }
 
+static int32_t enqueue_wgpu(kiln_layer_instance *instance, kiln_native_state *state, const kiln_native_call *call,
+                            kiln_error *err) {
+    const kiln_native_tensor *x = &call->inputs[0], *y = &call->outputs[0];
+    const kiln_wgpu_stream *stream = call->stream;
+    (void)instance, (void)state;
+    const uint64_t row = x->dims[0] ? x->bytes / (uint64_t)x->dims[0] : 0;
+    const uint64_t head = (uint64_t)first_row(call->fields, x->dims[0]) * row;
+    if (x->bytes > head && stream->copy(stream->ctx, y->address, x->address + head, x->bytes - head))
+        return refuse(err, KILN_INTERNAL, "a copy is refused");
+    if (head && stream->copy(stream->ctx, y->address + x->bytes - head, x->address, head))
+        return refuse(err, KILN_INTERNAL, "a copy is refused");
+    return KILN_OK;
+}
+
 static const int64_t one = 1;
 static const kiln_field_def fields[] = {
     {
@@ -104,7 +119,16 @@ static const kiln_layer_native copies = {
     .detach = detach,
     .enqueue = enqueue,
 };
-static const kiln_layer_native *const natives[] = {&copies};
+static const kiln_layer_native copies_wgpu = {
+    .struct_size = sizeof(kiln_layer_native),
+    .device = KILN_DEVICE_WGPU,
+    .flags = KILN_NATIVE_MOVABLE,
+    .tactic = KILN_STR("copies"),
+    .types = KILN_STR("f32:f32"),
+    .condition = KILN_STR("i0.rank >= 1"),
+    .enqueue = enqueue_wgpu,
+};
+static const kiln_layer_native *const natives[] = {&copies, &copies_wgpu};
 
 static const kiln_layer roll = {
     .struct_size = sizeof(kiln_layer),
@@ -119,7 +143,7 @@ static const kiln_layer roll = {
     .tolerance = KILN_STR("exact"),
     .run = run,
     .natives = natives,
-    .native_count = 1,
+    .native_count = 2,
 };
 
 static const kiln_layer *const layers[] = {&roll};

@@ -239,3 +239,53 @@ unsafe extern "C" fn run<L: Layer>(
         Ok(KILN_OK)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layer::Count;
+
+    crate::fields! {
+        /// Has everything that a table has.
+        pub struct Full {
+            /// A number.
+            by: f64 = 2.0,
+        }
+    }
+
+    const COUNT: Count = Count { entry: "count", grid: "1", block: "64" };
+
+    impl Layer for Full {
+        const NAME: &'static str = "Full";
+        const SPACE: &'static str = "test";
+        const TYPES: &'static str = "f32:f32";
+        const OUTPUTS: &'static str = "[n <= i0.d0]";
+        const PATTERNS: &'static str = "mul(i0, $by)";
+        const KERNELS: &'static [Kernel] =
+            &[Kernel { tactic: "one", count: Some(COUNT), ..Kernel::new(Language::Cuda) }];
+
+        fn run(&mut self, _: &mut Call<'_>) -> Result<(), Error> {
+            Ok(())
+        }
+    }
+
+    fn text(s: kiln_str) -> String {
+        // SAFETY: texts of the table are constant.
+        let bytes = unsafe { crate::field::slice(s.ptr.cast::<u8>(), s.len) };
+        String::from_utf8(bytes.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn tables_hold_patterns_and_the_launch_that_finds_sizes() {
+        static MADE: OnceLock<Table> = OnceLock::new();
+        // SAFETY: the name is text.
+        let table = unsafe { table(kiln_str::new(KILN_LAYER_V1), &MADE, |t| t.add::<Full>()) };
+        assert!(!table.is_null());
+        let layer = MADE.get().unwrap().layers[0];
+        assert_eq!(text(layer.patterns), "mul(i0, $by)");
+        // SAFETY: the table has one kernel.
+        let kernel = unsafe { &**layer.kernels };
+        let found = [kernel.count_entry, kernel.count_grid, kernel.count_block].map(text);
+        assert_eq!(found, ["count", "1", "64"]);
+    }
+}

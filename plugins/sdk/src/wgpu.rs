@@ -83,3 +83,58 @@ impl Wgpu<'_> {
         told(unsafe { f(self.table.ctx, to, bytes) }, "clear")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was called, by numbers.
+    type Seen = Vec<u64>;
+
+    unsafe extern "C" fn dispatch(ctx: *mut c_void, d: *const kiln_wgpu_dispatch) -> i32 {
+        // SAFETY: the test passes its own list, and the table a dispatch that lives.
+        let (seen, d) = unsafe { (&mut *ctx.cast::<Seen>(), &*d) };
+        // SAFETY: the lists live for the call.
+        let (words, memory) = unsafe {
+            (crate::field::slice(d.words, d.word_count), crate::field::slice(d.memory, d.memory_count))
+        };
+        seen.extend([d.source.len, d.entry.len, d.groups.iter().sum::<u32>().into()]);
+        seen.extend(words.iter().map(|w| u64::from(*w)).chain(memory.iter().copied()));
+        KILN_OK
+    }
+
+    unsafe extern "C" fn copy(ctx: *mut c_void, to: u64, from: u64, bytes: u64) -> i32 {
+        // SAFETY: the test passes its own list.
+        unsafe { (*ctx.cast::<Seen>()).extend([to, from, bytes]) }
+        KILN_OK
+    }
+
+    unsafe extern "C" fn clear(_: *mut c_void, _: u64, _: u64) -> i32 {
+        KILN_INVALID_ARGUMENT
+    }
+
+    #[test]
+    fn functions_of_the_stream_get_what_they_are_given() {
+        let mut seen = Seen::new();
+        let mut table = kiln_wgpu_stream {
+            struct_size: size_of::<kiln_wgpu_stream>() as u32,
+            reserved: 0,
+            ctx: (&raw mut seen).cast(),
+            dispatch: Some(dispatch),
+            copy: Some(copy),
+            clear: Some(clear),
+        };
+        // SAFETY: the table lives.
+        let stream = unsafe { Wgpu::new((&raw mut table).cast()) }.ok().unwrap();
+        let d = Dispatch { source: "text", entry: "go", groups: [1, 2, 3], words: &[9], memory: &[100, 200] };
+        assert!(stream.dispatch(&d).is_ok() && stream.copy(1, 2, 3).is_ok());
+        assert!(stream.clear(1, 2).is_err());
+        assert_eq!(seen, [4, 2, 6, 9, 100, 200, 1, 2, 3]);
+        table.struct_size = 8;
+        // SAFETY: as above, and null is refused.
+        unsafe {
+            assert!(Wgpu::new((&raw mut table).cast()).is_err());
+            assert!(Wgpu::new(std::ptr::null_mut()).is_err());
+        }
+    }
+}

@@ -38,6 +38,7 @@ pub fn layers() {
         block: "128".into(),
         shared: "512".into(),
         params: Param::list("u32 n = i0.size").unwrap(),
+        count: None,
     };
     for (name, kernels) in
         [("Host", Vec::new()), ("Kernel", vec![TypedKernel { types: Vec::new(), form: kernel }])]

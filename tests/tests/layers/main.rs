@@ -6,6 +6,7 @@ mod abi;
 mod attacks;
 mod devices;
 mod examples;
+mod forms;
 mod kernels;
 mod natives;
 mod onnx;
@@ -17,9 +18,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Compiles a C example.
+/// Compiles an example in C or C++.
 fn compiled(name: &str, more: &[&str]) -> PathBuf {
-    library(name, &abi::root().join(format!("plugins/examples/{name}/{name}.c")), more)
+    let folder = abi::root().join(format!("plugins/examples/{name}"));
+    let (c, cpp) = (folder.join(format!("{name}.c")), folder.join(format!("{name}.cpp")));
+    library(name, if cpp.is_file() { &cpp } else { &c }, more)
 }
 
 /// Compiles a library of layers. Other tests may compile and load it at this time.
@@ -30,7 +33,11 @@ fn library(name: &str, source: &Path, more: &[&str]) -> PathBuf {
     let out = folder.join(format!("libkiln_layers_{name}.so"));
     let more: Vec<&str> =
         ["-shared", "-fPIC", "-fvisibility=hidden", "-lm"].iter().chain(more).copied().collect();
-    abi::run_compiler("cc", "c11", &[source.to_owned()], &own, &more);
+    let (compiler, std) = match source.extension().is_some_and(|e| e == "cpp") {
+        true => ("c++", "c++17"),
+        false => ("cc", "c11"),
+    };
+    abi::run_compiler(compiler, std, &[source.to_owned()], &own, &more);
     std::fs::rename(own, &out).unwrap();
     out
 }

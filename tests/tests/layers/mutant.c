@@ -66,6 +66,9 @@
 #ifndef GRID
 #define GRID KILN_STR("1")
 #endif
+#ifndef COUNT_ENTRY
+#define COUNT_ENTRY {NULL, 0}
+#endif
 #ifndef PARAMS
 #define PARAMS {NULL, 0}
 #endif
@@ -207,6 +210,7 @@ static const kiln_layer_kernel kernel = {
     .grid = GRID,
     .block = KILN_STR("1"),
     .condition = KILN_STR("0"),
+    .count_entry = COUNT_ENTRY,
     .params = PARAMS,
 };
 static const kiln_layer_kernel *const kernels[] = {KERNEL};

@@ -1,5 +1,6 @@
 //! `kiln plugin check`: a library by random inputs, all its forms against the reference form.
 
+use super::apart;
 use super::draw::{Case, draw, sizes};
 use super::list::forms;
 use crate::failure::Failure;
@@ -69,6 +70,14 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         return Err(Failure::Input(
             "plug-ins are switched off (--plugins off); a check has to load one".into(),
         ));
+    }
+    if let Some(status) = apart::run()? {
+        return match apart::ended(status) {
+            Some(failure) => Err(failure),
+            None if status.success() => Ok(()),
+            // That process has said why.
+            None => std::process::exit(status.code().unwrap_or(1)),
+        };
     }
     let policy = Policy { level: crate::session::discover(&args.plugins).policy.level, ..Policy::default() };
     let layers = load_layers(&args.library, &policy).map_err(|e| Failure::Input(e.chain()))?;

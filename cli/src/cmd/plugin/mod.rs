@@ -1,5 +1,6 @@
 //! `kiln plugin`: libraries of custom layers.
 
+mod apart;
 mod check;
 mod draw;
 mod list;

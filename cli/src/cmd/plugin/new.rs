@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 /// The C header, of which a library in C needs a copy.
 const HEADER: &str = include_str!("../../../../plugins/include/kiln_plugin.h");
 const C: &str = include_str!("template.c");
+const CPP: &str = include_str!("template.cpp");
 const RUST: &str = include_str!("template.rs.txt");
 const CARGO: &str = include_str!("template.toml");
 
@@ -30,6 +31,7 @@ pub struct Args {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Language {
     C,
+    Cpp,
     Rust,
 }
 
@@ -57,13 +59,18 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
             write(&folder.join("kiln_plugin.h"), HEADER)?;
             format!("cc -std=c11 -shared -fPIC -fvisibility=hidden -I . -o {library} {name}.c -lm")
         }
+        Language::Cpp => {
+            write(&folder.join(format!("{name}.cpp")), &fill(CPP))?;
+            write(&folder.join("kiln_plugin.h"), HEADER)?;
+            format!("c++ -std=c++17 -shared -fPIC -fvisibility=hidden -I . -o {library} {name}.cpp")
+        }
         Language::Rust => {
             write(&folder.join("Cargo.toml"), &fill(CARGO))?;
             write(&folder.join("src/lib.rs"), &fill(RUST))?;
             "cargo build --release".to_owned()
         }
     };
-    let at = if args.lang == Language::C { library } else { format!("target/release/{library}") };
+    let at = if args.lang == Language::Rust { format!("target/release/{library}") } else { library };
     out.line(format!("cd {} && {build} && kiln plugin check {at}", folder.display()));
     Ok(())
 }

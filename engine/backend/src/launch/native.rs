@@ -3,7 +3,6 @@
 use crate::launch::KernelOperands;
 use crate::{BackendError, CompiledKernel, Program, Region, Step, Tactic, host_layer};
 use kiln_ir::attr::Attrs;
-use kiln_ir::dim::DimKind;
 use kiln_ir::{Fact, Graph, Node, Op, OpError};
 use kiln_ops::plugin::kernel::Site;
 use kiln_ops::plugin::native::{NativeCall, NativeDevice, NativeForm, NativeRun};
@@ -36,7 +35,7 @@ impl NativeKernel {
             let kernel = NativeKernel::of(node, form)?;
             let facts: Vec<&Fact> = node.inputs.iter().flatten().map(|v| &g.value(*v).fact).collect();
             let name = format!("{NATIVE_TACTICS}{}", kernel.form.tactic);
-            match kernel.refusal(g, node, &facts)? {
+            match kernel.refusal(&facts)? {
                 Some(why) => refused.push(format!("{name}: {why}")),
                 None => found.push(kernel.tactic(&name, &facts)),
             }
@@ -45,9 +44,9 @@ impl NativeKernel {
     }
 
     /// Why the form does not run a layer.
-    fn refusal(&self, g: &Graph, node: &Node, facts: &[&Fact]) -> Result<Option<String>, BackendError> {
-        let found = |v: &kiln_ir::ValueId| g.ty(*v).dims.iter().any(|d| d.kind() == DimKind::Device);
-        if node.outputs.iter().any(found) && !self.form.counts {
+    fn refusal(&self, facts: &[&Fact]) -> Result<Option<String>, BackendError> {
+        let open = plugin::found_sizes(self.op.attrs()).map_err(NativeKernel::error)?;
+        if !open.is_empty() && !self.form.counts {
             return Ok(Some(
                 "sizes of its results are found by a run, and it does not count (KILN_NATIVE_COUNTS)".into(),
             ));

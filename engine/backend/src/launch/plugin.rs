@@ -4,7 +4,6 @@
 use super::{Condition, Grid, KernelOperands, Launch, LaunchProgram, LaunchSite, PlanLaunches};
 use crate::{BackendError, Binding, CompiledKernel, EntryPoint, Region, Tactic, host_layer};
 use kiln_ir::attr::Attrs;
-use kiln_ir::dim::DimKind;
 use kiln_ir::{Fact, Graph, Node, OpError, ValueId};
 use kiln_ops::plugin::kernel::{KernelForm, KernelLaunch, Language, Site};
 use kiln_ops::plugin::packings::Packings;
@@ -36,7 +35,6 @@ impl PluginKernel {
         let (mut found, mut refused) = (Vec::new(), Vec::new());
         let g = &region.graph;
         let Some(node) = host_layer::layer(g) else { return Ok((found, refused)) };
-        let found_by_run = |v: &ValueId| g.ty(*v).dims.iter().any(|d| d.kind() == DimKind::Device);
         for form in forms(node, language)? {
             let name = form.tactic.clone();
             let source = format!("{form:?}");
@@ -44,7 +42,7 @@ impl PluginKernel {
             let facts = node.inputs.iter().map(|v| v.map(|v| &g.value(v).fact));
             let site = kernel.site(facts, &[]);
             let why = match kernel.form.applies(&site) {
-                _ if node.outputs.iter().any(found_by_run) && kernel.form.count.is_none() => Some(
+                _ if !kernel.open.is_empty() && kernel.form.count.is_none() => Some(
                     "sizes of its results are found by a run, and it has no entry that finds them".to_owned(),
                 ),
                 Ok(true) => refuses(&kernel),

@@ -1,9 +1,7 @@
 //! Formats of the tensors of a plug-in layer: the operator has them in memory's order, its library by their own dimensions.
 
-use super::record::LayerRecord;
 use super::types::{self, Combination};
-use kiln_ir::attr::Attr;
-use kiln_ir::attr::Attrs;
+use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dim::{Dim, Symbol};
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
@@ -58,16 +56,16 @@ impl Packings {
         })
     }
 
-    /// The first combination of a layer that takes these inputs in its formats, and these.
+    /// The first of the combinations that takes these inputs in its formats, and these formats.
     pub fn choose<'a>(
-        record: &'a LayerRecord,
+        all: &'a [Combination],
         inputs: &[TensorType],
         outputs: &[TensorType],
     ) -> Result<(&'a Combination, Packings), OpError> {
         let dtypes: Vec<DType> = inputs.iter().map(|t| t.dtype).collect();
         let made: Vec<DType> = outputs.iter().map(|t| t.dtype).collect();
         let fits = |c: &Combination| c.outputs == made && Packings::of(c, inputs, outputs).is_some();
-        let found = types::first(&record.types, &dtypes, fits).map_err(|e| {
+        let found = types::first(all, &dtypes, fits).map_err(|e| {
             let types: Vec<String> = inputs.iter().map(TensorType::to_string).collect();
             OpError::Value(format!(
                 "{e}; formats need enough dimensions, and channels that are known: {}",

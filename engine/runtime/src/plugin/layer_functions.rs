@@ -29,10 +29,10 @@ impl LayerFunctions for Functions {
     fn attach(
         &self,
         fields: &Attrs,
-        _: NativeDevice,
+        device: NativeDevice,
         tactic: &str,
         call: &NativeCall,
     ) -> Result<Box<dyn NativeRun>, OpError> {
-        Ok(Box::new(LoadedNative::new(self.0.clone(), fields, tactic, call)?))
+        Ok(Box::new(LoadedNative::new(self.0.clone(), fields, device, tactic, call)?))
     }
 }

@@ -8,7 +8,7 @@ use ::kiln_backend::native_call::with_native_call;
 use kiln_abi::*;
 use kiln_ir::attr::Attrs;
 use kiln_ir::error::OpError;
-use kiln_ops::plugin::native::{NativeCall, NativeRun, NativeStream};
+use kiln_ops::plugin::native::{NativeCall, NativeDevice, NativeForm, NativeRun, NativeStream};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -33,10 +33,12 @@ impl LoadedNative {
     pub(super) fn new(
         layer: Arc<LoadedLayer>,
         fields: &Attrs,
+        device: NativeDevice,
         tactic: &str,
         call: &NativeCall,
     ) -> Result<LoadedNative, OpError> {
-        let found = layer.natives().iter().find(|n| n.typed.form.tactic == tactic);
+        let named = |f: &NativeForm| f.device == device && f.tactic == tactic;
+        let found = layer.natives().iter().find(|n| named(&n.typed.form));
         let table = found.map(|n| n.table).ok_or_else(|| {
             OpError::Unsupported(format!("the layer {} has no native form \"{tactic}\"", layer.name()))
         })?;
