@@ -98,7 +98,7 @@ pub use shapes::{ShapeRequest, Shaped};
 #[cfg(feature = "build")]
 pub use support::{LayerSupport, NetworkSupport};
 
-pub use kiln_backend::{Backend, BackendError, DeviceChoice, Target};
+pub use kiln_backend::{Backend, BackendError, Capability, DeviceChoice, Target, capabilities, capability};
 #[cfg(feature = "build")]
 pub use kiln_builder::{
     BuildConfig, Constraints, IoSpec, LayerTypes, MemoryPool, Monitor, Narrowing, Progress, ProgressMonitor,
