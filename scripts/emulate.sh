@@ -4,6 +4,7 @@
 # runs, drawn by KILN_EMULATOR_SEED (another order of warps); KILN_SAMPLE=1 takes all of the op suite and of the tiles, for hours.
 #   scripts/emulate.sh cargo test --workspace --test op_suite cuda_backend
 #   KILN_OPS=dft scripts/emulate.sh cargo test --workspace --test op_suite cuda_backend
+# KILN_EMULATED_CAPABILITY=80 (89, 100, 120) makes it another GPU than one of compute capability 9.0.
 #   scripts/emulate.sh target/debug/kiln run model.onnx --backend cuda
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -16,9 +17,10 @@ mkdir -p "$FOLDER"
 FLAGS=(-std=gnu11 -O1 -g -Wall -Wextra -Werror -shared -fPIC)
 cc "${FLAGS[@]}" -o "$FOLDER/libcuda.so" tests/fake_driver/*.c -lpthread -ldl
 cc "${FLAGS[@]}" -o "$FOLDER/libnvrtc.so" tests/fake_compiler/nvrtc.c -ldl
+ln -sf "$NVRTC"/libnvrtc-builtins.so.* "$FOLDER"
 
 export KILN_CUDA_DRIVER=$FOLDER/libcuda.so KILN_EMULATOR=$PWD/target/debug/libkiln_emulator.so
-export KILN_NVRTC=$FOLDER/libnvrtc.so KILN_EMULATED_NVRTC=$NVRTC/libnvrtc.so.13 LD_LIBRARY_PATH=$NVRTC
+export KILN_NVRTC=$FOLDER/libnvrtc.so KILN_EMULATED_NVRTC=$NVRTC/libnvrtc.so.13
 export KILN_KERNEL_CACHE=$FOLDER/kernels KILN_REQUIRE_CUDA=1 KILN_POISON=1
 export KILN_EMULATOR_SEED=${KILN_EMULATOR_SEED:-1}
 if [ $# -gt 0 ]; then
@@ -30,7 +32,10 @@ run() { cargo nextest run --workspace --no-fail-fast --status-level fail -E "$1"
 # Every operator, and every family of tiles.
 KILN_SAMPLE=${KILN_SAMPLE:-61} run 'binary(op_suite) & test(=cuda_backend)'
 KILN_SAMPLE=${KILN_SAMPLE:-199} run '(binary(tensor_cores) + binary(flash_attention) + binary(recurrent)) & test(agree_with_the_oracle)'
+# The kernels of GPUs without tensor copies.
+KILN_EMULATED_CAPABILITY=80 KILN_SAMPLE=${KILN_SAMPLE:-499} run 'binary(tensor_cores) & test(=tiles_agree_with_the_oracle)'
 # Control flow on the device, formats, weights that are streamed, 8 bits.
 KILN_QUANTIZED_CASES=${KILN_QUANTIZED_CASES:-20} run '
     binary(network_layers) & test(=on_cuda) + binary(io_formats) & test(cuda) + binary(host_layers) & test(cuda)
-    + binary(quantized) & test(cuda) + binary(streamed_weights) + binary(debug_tensors) & test(=states_on_cuda)'
+    + binary(quantized) & test(cuda) + binary(streamed_weights) + binary(debug_tensors) & test(=states_on_cuda)
+    + binary(emulated)'

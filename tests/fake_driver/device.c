@@ -1,6 +1,7 @@
 /* Devices, the primary context, modules. */
 #include "fake.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 int cuInit(unsigned flags) {
@@ -63,6 +64,12 @@ int cuDeviceTotalMem_v2(size_t *bytes, int device) {
     return leave(known(device));
 }
 
+/* The compute capability times ten: KILN_EMULATED_CAPABILITY, by default 90. */
+static int capability(void) {
+    const char *text = getenv("KILN_EMULATED_CAPABILITY");
+    return text ? atoi(text) : 90;
+}
+
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
     QUERY
     switch (attribute) {
@@ -71,11 +78,12 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
         case 36: *value = 2000000; break;   /* memory clock in kHz */
         case 37: *value = 1024; break;      /* bits of the memory's bus */
         case 38: *value = 64 << 10; break;  /* bytes of the L2: what clears it is filled often */
-        case 75: *value = 9; break;         /* compute capability */
-        case 76: *value = 0; break;
-        case 81: *value = 228 << 10; break; /* shared memory of a multiprocessor */
+        case 75: *value = capability() / 10; break;
+        case 76: *value = capability() % 10; break;
+        /* Shared memory of a multiprocessor, and below of a block: less where there are no tensor copies. */
+        case 81: *value = (capability() >= 90 ? 228 : 100) << 10; break;
         case 82: *value = 65536; break;     /* registers of a multiprocessor */
-        case 97: *value = 227 << 10; break; /* shared memory of a block */
+        case 97: *value = (capability() >= 90 ? 227 : 99) << 10; break;
         case 115: *value = has_pools; break;
         default: *value = 0;
     }
