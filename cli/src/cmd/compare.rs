@@ -7,7 +7,11 @@ use crate::options::{PluginOptions, ShapeOptions, ToleranceOptions, TypeOptions}
 use crate::print::Printer;
 use crate::session::{Session, load_layers};
 use crate::subject::{build, tell};
-use kiln::{BuildConfig, BuildOptions, Engine, ExecutionContext, Model, Narrowing, Outputs, Plan, Tensor};
+use kiln::bisect::{Culprit, culprit};
+use kiln::report::BuildError;
+use kiln::{
+    BuildConfig, BuildOptions, Engine, Error, ExecutionContext, Model, Narrowing, Outputs, Plan, Tensor,
+};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -26,6 +30,9 @@ pub struct Args {
     /// With --per-layer: take the second side as it ships, with all optimizations, and compare the tensors between its kernels
     #[arg(long, requires = "per_layer")]
     shipped: bool,
+    /// With --shipped: look for the layer at fault inside of the first kernel that differs, by builds with cuts in it
+    #[arg(long, requires = "shipped", conflicts_with = "engine")]
+    bisect: bool,
     /// The engine that is the second side, as it was built
     #[arg(long, value_name = "E.kiln", conflicts_with_all = ["no_fold", "no_fuse"])]
     engine: Option<PathBuf>,
@@ -79,10 +86,12 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     let (a, b) = &args.backends;
     let session = Session::with(&args.plugins, [a.as_str(), b.as_str()]);
     let mut sides = Vec::new();
+    let mut shipped = BuildOptions::default();
     let mut second = options(args, args.per_layer && !args.shipped);
     second.shapes = first.shapes.clone();
     for (backend, mut options) in [(a, first), (b, second)] {
         options.backend = Some(backend.clone());
+        shipped = options.clone();
         let plan = match plan.clone().filter(|_| !sides.is_empty()) {
             Some(plan) => plan,
             None => {
@@ -108,7 +117,27 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         (true, false) => layers(&mut wanted, &mut found, &args.tolerance),
         (true, true) => shipped_layers(&mut wanted, &mut found, &args.tolerance),
     };
-    report(args, &diffs, &layers, out)
+    let at_fault = match layers.first().filter(|_| args.bisect) {
+        Some((layer, _)) => {
+            let mut rebuilt = |tensor: &str| -> Result<Option<ExecutionContext>, Failure> {
+                let mut options = shipped.clone();
+                options.config.debug_tensors.push(tensor.to_owned());
+                let built = match build(model.clone(), &options, &session, out) {
+                    // A layer that a pass made has no tensor in the network.
+                    Err(Failure::Kiln(Error::Build { source: BuildError::UnknownTensor { .. }, .. })) => {
+                        return Ok(None);
+                    }
+                    built => built?,
+                };
+                let engine = Engine::builder().backends(session.backends.clone()).build(built.plan)?;
+                Ok(Some(execute(b, engine, &inputs, true)?.context))
+            };
+            let agree = |f: &Tensor, w: &Tensor| Diff::of("", f, w, &args.tolerance).ok();
+            culprit(layer, &found.engine.program(), &mut wanted.context, &mut rebuilt, &agree)?
+        }
+        None => None,
+    };
+    report(args, &diffs, &layers, at_fault.as_ref(), out)
 }
 
 /// The engine of the second side.
@@ -213,7 +242,13 @@ fn layers(wanted: &mut Side, found: &mut Side, tolerance: &ToleranceOptions) -> 
     all
 }
 
-fn report(args: &Args, diffs: &[Diff], layers: &Layers, out: &Printer) -> Result<(), Failure> {
+fn report(
+    args: &Args,
+    diffs: &[Diff],
+    layers: &Layers,
+    culprit: Option<&Culprit>,
+    out: &Printer,
+) -> Result<(), Failure> {
     let (a, b) = &args.backends;
     let first = layers.first();
     let layer_json = |(layer, d): &(String, Diff)| {
@@ -228,6 +263,9 @@ fn report(args: &Args, diffs: &[Diff], layers: &Layers, out: &Printer) -> Result
         "outputs": diffs.iter().map(Diff::json).collect::<Vec<_>>(),
         "layers": layers.diffs.iter().map(layer_json).collect::<Vec<_>>(),
         "first_layer_that_differs": first.map(layer_json),
+        "at_fault": culprit.map(|c| json!({
+            "kernel": c.kernel, "layers": c.layers, "tensor": c.tensor, "builds": c.builds,
+        })),
         "not_observed": layers.hidden.iter().map(|(n, e)| json!({"name": n, "reason": e})).collect::<Vec<_>>(),
     }));
     out.line(format!("outputs of {b}, compared with those of {a}"));
@@ -239,6 +277,9 @@ fn report(args: &Args, diffs: &[Diff], layers: &Layers, out: &Printer) -> Result
         out.table(&head, layers.diffs.iter().map(row).collect());
         let hidden = layers.hidden.iter().map(|(n, e)| vec![n.clone(), e.clone()]).collect();
         out.table(&["not observed", "because"], hidden);
+    }
+    if let Some(culprit) = culprit {
+        return Err(Failure::Mismatch(culprit.to_string()));
     }
     if let Some((layer, d)) = first {
         return Err(Failure::Mismatch(format!(

@@ -62,6 +62,8 @@
 pub mod arrays;
 mod backends;
 #[cfg(feature = "build")]
+pub mod bisect;
+#[cfg(feature = "build")]
 mod build;
 #[cfg(feature = "build")]
 mod building;
@@ -117,8 +119,8 @@ pub use kiln_plan::{
 };
 pub use kiln_runtime::{
     Backends, Canceller, DebugListener, ExecutionContext, LayerCost, LayerTime, LoadOptions, NamedWeight,
-    OutputAllocator, Outputs, RecipeReport, RefitReport, Refitter, RunCounters, RuntimeError, strip,
-    verify_recipes,
+    OutputAllocator, Outputs, RecipeReport, RefitReport, RefitTask, Refitter, RunCounters, RuntimeError,
+    strip, verify_recipes,
 };
 
 #[cfg(feature = "build")]
