@@ -24,7 +24,7 @@ pub struct Cx {
 /// An engine and what is done with it.
 pub struct Case {
     pub name: &'static str,
-    program: Program,
+    pub program: Program,
     profiles: Vec<Profile>,
     session: fn(&Case, &Cx, &mut Faults) -> Option<Vec<Outputs>>,
 }
@@ -63,7 +63,7 @@ impl Case {
 
 /// All cases; the reason where kernels cannot be compiled.
 pub fn all(cx: &Cx) -> Result<Vec<Case>, String> {
-    let made = [images, products, control, walked, on_device, shared_memory, timed, plugins];
+    let made = [images, profiles, products, control, walked, on_device, shared_memory, timed, plugins];
     made.iter().map(|make| make(cx)).collect()
 }
 
@@ -162,6 +162,30 @@ fn images(cx: &Cx) -> Made {
         })?;
         drop((refitter, engine));
         drop(first);
+        Some(all)
+    })
+}
+
+/// A product of one row in one profile, and of thousands in the other, which have kernels of their own.
+fn profiles(cx: &Cx) -> Made {
+    let mut net = Network::new("profiles");
+    let dims = [Dim::host("rows"), Dim::new(512)];
+    let x = net.add_input("x", TensorType { dtype: DType::F16, dims: dims.to_vec() }).unwrap();
+    let w = net.add_weights(Some("w"), halves(&[512, 512])).unwrap();
+    let y = plain(&mut net, "y", "matmul", &[x, w]);
+    net.mark_output(y, "y").unwrap();
+    let profile = |min: i64, max: i64| {
+        let mut p = Profile::new();
+        p.set_shape("x", &[min, 512], &[max, 512], &[max, 512]).unwrap();
+        p
+    };
+    built(cx, "profiles", &net, vec![profile(1, 1), profile(2, 2048)], |case, cx, faults| {
+        let engine = faults.twice(|| case.load(cx))?;
+        let mut context = faults.twice(|| engine.create_context())?;
+        let mut all = Vec::new();
+        for rows in [1, 2048, 1, 3] {
+            all.push(faults.twice(|| context.run(&[("x", halves(&[rows, 512]))]))?);
+        }
         Some(all)
     })
 }

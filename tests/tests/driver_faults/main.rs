@@ -262,6 +262,54 @@ fn borrowed_memory() {
 }
 
 /// Runs in a stream that captures a graph of the caller's are launches in it, and nothing else that a capture forbids.
+/// Kernels by profile: both are loaded with the engine, and a switch loads and instantiates nothing.
+#[test]
+fn kernels_follow_the_profile() {
+    with_driver("profiles", &library(), &[]);
+}
+
+#[test]
+#[ignore = "runs in a process of its own"]
+fn profiles() {
+    let Some(cx) = open() else { return };
+    let all = cases(&cx);
+    let Some(case) = all.iter().find(|c| c.name == "profiles") else { return };
+    let program = &case.program;
+    assert!(program.steps.iter().any(|s| !s.alternatives.is_empty()), "{:?}", case.layers());
+    let engine = case.load(&cx).unwrap();
+    let mut contexts: Vec<_> = (0..8).map(|_| engine.create_context().unwrap()).collect();
+    let run = |context: &mut ExecutionContext, rows: usize| {
+        context.run(&[("x", Tensor::zeros(DType::F16, &[rows, 512]).unwrap())]).unwrap();
+    };
+    let step = program.steps.iter().find(|s| !s.alternatives.is_empty()).unwrap();
+    let (own, other) = (step.tactic.id(), step.alternatives[0].tactic.id());
+    for context in &mut contexts {
+        [1, 2048, 1, 2048].iter().for_each(|&rows| run(context, rows));
+    }
+    cx.fake.start(-1, 0);
+    let counted = |c: &ExecutionContext| {
+        let b = c.counters().backend;
+        (b.allocations, b.compilations, b.pipelines)
+    };
+    let warm: Vec<_> = contexts.iter().map(counted).collect();
+    for i in 0..2_000 {
+        run(&mut contexts[i % 8], if (i / 8) % 2 == 0 { 1 } else { 2048 });
+    }
+    let trace = cx.fake.trace();
+    let made = ["cuModuleLoad", "cuLibraryLoad", "cuGraphInstantiate", "cuMemAlloc"];
+    let made: Vec<_> = trace.iter().filter(|f| made.iter().any(|m| f.starts_with(m))).collect();
+    assert!(made.is_empty(), "{} calls as {:?}", made.len(), made.first());
+    assert_eq!(contexts.iter().map(counted).collect::<Vec<_>>(), warm);
+    let context = &mut contexts[0];
+    context.layer_times().unwrap();
+    for (rows, wanted) in [(1, own), (2048, other)] {
+        run(context, rows);
+        let times = context.layer_times().unwrap();
+        assert!(times.iter().any(|t| t.tactic == wanted), "{rows}: {times:?}");
+    }
+    assert_eq!(cx.fake.misuse(), "");
+}
+
 #[test]
 fn runs_are_recorded_in_graphs_of_the_caller() {
     with_driver("captured_runs", &library(), &[]);
