@@ -163,7 +163,7 @@ fn engines_are_built_for_a_part_of_a_device() {
     assert_eq!(few["limit"], serde_json::json!({"sms": 4, "memory": 1 << 30}));
     assert_eq!(few["target"]["numbers"]["sm_count"], 4);
     assert_ne!(all["layers"], few["layers"], "kernels and tiles follow the limit");
-    let refused = build(&part, &["--limit", "memory=100000"]);
+    let refused = build(&part, &["--no-timing", "--limit", "memory=100000"]);
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(1) && told.contains("memory=100000"), "{told}");
 }
