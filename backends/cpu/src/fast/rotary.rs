@@ -26,7 +26,7 @@ fn rotary(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     // Neighbouring heads of one position, and the positions of a run of such chunks.
     let (heads, size, len, apart) = match shape[..] {
         [_, h, s, d] => (1, d, s, h),
-        [_, s, hidden] => match usize::try_from(heads).ok().filter(|&h| h > 0 && hidden % h == 0) {
+        [_, s, hidden] => match usize::try_from(heads).ok().filter(|&h| h > 0 && hidden.is_multiple_of(h)) {
             Some(h) => (h, hidden / h, s, 1),
             None => return Ok(false),
         },
@@ -51,11 +51,11 @@ fn rotary(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
             let (Some(cos_at), Some(sin_at)) = (row(&cos, b, s), row(&sin, b, s)) else { return };
             let (cos, sin) = (&cos[cos_at..cos_at + half], &sin[sin_at..sin_at + half]);
             for head in y.chunks_exact_mut(size) {
-                for pair in 0..half {
+                for (pair, (&cos, &sin)) in cos.iter().zip(sin).enumerate() {
                     let (i, j) = if interleaved { (2 * pair, 2 * pair + 1) } else { (pair, pair + half) };
                     let (a, b) = (head[i], head[j]);
-                    head[i] = cos[pair] * a - sin[pair] * b;
-                    head[j] = sin[pair] * a + cos[pair] * b;
+                    head[i] = cos * a - sin * b;
+                    head[j] = sin * a + cos * b;
                 }
             }
         });

@@ -170,11 +170,12 @@ fn max_unpool(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let place = |i: i64| -> Option<usize> {
         let mut rest = usize::try_from(i).ok()?;
         let mut at = 0;
-        for d in 0..pooled.len() {
-            let index = rest.checked_div(from[d])?;
-            (index < pooled[d] && index < shape[d]).then_some(())?;
-            rest -= index * from[d];
-            at += index * to[d];
+        let sizes = pooled.iter().zip(&shape);
+        for ((from, to), (size, kept)) in from.iter().zip(&to).zip(sizes) {
+            let index = rest.checked_div(*from)?;
+            (index < *size && index < *kept).then_some(())?;
+            rest -= index * from;
+            at += index * to;
         }
         Some(at)
     };
