@@ -2,7 +2,9 @@
 """Times and peak memory of whole models on the CPU backend and on ONNX Runtime, as a table: `models.py [NAME..] [--batch N]..`.
 
 Both have two threads. Each round times one after the other, so that other load on the machine meets both; the table shows the
-least time of all rounds. The script fails where a model does not run, or results differ by more than 2 %. Memory is the most that a process held: of `kiln bench` as a whole, of ONNX Runtime without what Python
+least time of all rounds. The script fails where a model does not run, or results differ by more than 2 %.
+
+Memory is the most that a process held: of `kiln bench` as a whole, of ONNX Runtime without what Python
 and its packages held before the session began. Models are those of nets.py, the CNNs that scripts/setup.sh puts in .cache, and
 LeNet. Needs the Python packages onnx, onnxruntime and numpy: PYTHONPATH=.cache/peer has them.
 """
@@ -23,7 +25,7 @@ LENET = "lenet"
 WRONG = 2e-2
 # Runs a command and prints the kilobytes that it held at most. A process of its own: one that is begun by a large process counts as
 # large as that.
-HELD = "import resource as r, subprocess as s, sys; s.run(sys.argv[1:], check=True); print(r.getrusage(r.RUSAGE_CHILDREN).ru_maxrss)"
+HELD = "import resource as r, subprocess as s, sys; s.run(sys.argv[1:], check=True); u = r.getrusage(r.RUSAGE_CHILDREN); print(u.ru_maxrss, u.ru_utime)"
 os.environ.update(OMP_NUM_THREADS="2", KILN_THREADS="2")
 
 
@@ -39,7 +41,9 @@ def peer(model, arrays, results):
     import onnxruntime as ort  # pylint: disable=import-outside-toplevel
     inputs = dict(np.load(arrays))
     options = ort.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = 2, 1, 3
+    one = os.environ["KILN_THREADS"] == "1"
+    clock = time.process_time if one else time.perf_counter
+    options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = 1 if one else 2, 1, 3
     before = status("VmRSS")
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     names = [o.name for o in session.get_outputs()]
@@ -47,9 +51,9 @@ def peer(model, arrays, results):
     for line in sys.stdin:
         best, end = math.inf, time.perf_counter() + float(line)
         while time.perf_counter() < end:
-            start = time.perf_counter()
+            start = clock()
             session.run(None, inputs)
-            best = min(best, time.perf_counter() - start)
+            best = min(best, clock() - start)
         print(json.dumps([best, status("VmHWM") - before]), flush=True)
 
 
@@ -80,12 +84,21 @@ class Kiln:
         self.built = time.perf_counter() - start
 
     def run(self, seconds):
-        results = f"{self.folder}/own.npz"
-        args = ["bench", self.engine, "--inputs", f"{self.folder}/in.npz", "--duration", str(seconds), "--warm-up", "20", "--iterations", "3"]
-        command = [sys.executable, "-S", "-E", "-c", HELD, self.command, *args, "--json", "--save-outputs", results]
-        out = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-        found = json.loads("\n".join(out[:-1]))
-        return found["latency_ns"]["min"] / 1e9, int(out[-1]), [h["name"] for h in found["host_layers"] or []]
+        found, held, used = self.bench("--duration", str(seconds), "--warm-up", "20", "--iterations", "3")
+        best = found["latency_ns"]["min"] / 1e9
+        if os.environ["KILN_THREADS"] == "1":
+            # The time of the processor, of more runs and of few.
+            more = max(4, int(seconds / best))
+            few, many = (self.bench("--duration", "0", "--warm-up", "0", "--iterations", str(n))[2] for n in (2, 2 + more))
+            best = (many - few) / more
+        return best, held, [h["name"] for h in found["host_layers"] or []]
+
+    def bench(self, *args):
+        args = ["bench", self.engine, "--inputs", f"{self.folder}/in.npz", *args, "--json", "--save-outputs", f"{self.folder}/own.npz"]
+        out = subprocess.run([sys.executable, "-S", "-E", "-c", HELD, self.command, *args], check=True, capture_output=True, text=True).stdout
+        *lines, last = out.splitlines()
+        held, used = last.split()
+        return json.loads("\n".join(lines)), int(held), float(used)
 
 
 def difference(own, wanted):
@@ -193,11 +206,14 @@ def main():
     parser.add_argument("names", nargs="*", help="parts of the names of models to time; all if there are none")
     parser.add_argument("--kiln", default=str(ROOT / "target/release/kiln"))
     parser.add_argument("--batch", type=int, action="append", default=[])
+    parser.add_argument("--cpu-time", action="store_true", help="one thread each, and the processor's time, on machines with other work")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--json", help="a file for the numbers")
     options = parser.parse_args()
     options.batch = options.batch or [1, 8]
+    if options.cpu_time:
+        os.environ.update(OMP_NUM_THREADS="1", KILN_THREADS="1")
     rows, failed = [], 0
     print(f"{'':22} {'kiln ms':>9} {'ort ms':>9} {'ratio':>6} {'kiln MB':>8} {'ort MB':>8} {'ratio':>6} {'differs':>8} {'build s':>8}")
     with tempfile.TemporaryDirectory() as folder:
