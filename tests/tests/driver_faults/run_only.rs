@@ -35,7 +35,7 @@ fn plans() {
         let refused = case.load(&cx).err().map(|e| e.to_string());
         match (case.name, refused) {
             // Of varying batch size, and a layer that gives as much as it finds.
-            ("images", Some(why)) | ("walked", Some(why)) => {
+            ("images" | "profiles" | "walked", Some(why)) => {
                 let wanted = ["layer \"", "only a run knows", "feature \"compile\"", "version-compatible"];
                 assert!(wanted.iter().all(|w| why.contains(w)), "{}: {why}", case.name);
             }
