@@ -100,3 +100,26 @@ fn strict_builds_refuse_what_waits_for_the_host_and_others_list_it() {
     let reference = ["build", &model, "-o", &engine, "--backend", "cpu", "--no-timing", "--strict", "--json"];
     assert_eq!(ok(&reference).json()["host_layers"], serde_json::json!([]));
 }
+
+/// `--types` asks each backend about each operator and type; without it nobody is asked.
+#[test]
+fn types_are_told_by_operator() {
+    let j = ok(&["backends", "--types", "--json"]).json();
+    let of = |backend: &str| {
+        let all = j["types"].as_array().unwrap().iter();
+        all.clone().find(|t| t["backend"] == backend).unwrap_or_else(|| panic!("{j}"))["operators"].clone()
+    };
+    let (cpu, reference) = (of("cpu"), of("reference"));
+    assert_eq!((&cpu["matmul"]["f32"], &reference["matmul"]["f32"]), (&"fast".into(), &"emulated".into()));
+    assert_eq!((&cpu["matmul"]["f16"], &cpu["matmul"]["i8"]), (&"emulated".into(), &"fast".into()));
+    assert_eq!(
+        (&cpu["transpose"]["f16"], &cpu["matmul"]["bool"]),
+        (&"fast".into(), &serde_json::Value::Null)
+    );
+    if has_wgpu() {
+        assert_eq!(of("wgpu")["matmul"]["i8"], "fast");
+    }
+    assert!(ok(&["backends", "--json"]).json()["types"].is_null());
+    let text = ok(&["backends", "--types"]).stdout;
+    assert!(text.contains("element types of cpu on") && text.contains("matmul_codes"), "{text}");
+}

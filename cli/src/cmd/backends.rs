@@ -6,12 +6,15 @@ use crate::print::{Printer, bytes};
 use crate::session::Session;
 use kiln::is_linked;
 use kiln::plugin::Found;
-use kiln::{BackendError, Target};
-use serde_json::{Value, json};
+use kiln::{BackendError, Capability, DType, Target};
+use serde_json::{Map, Value, json};
 
 /// List backends, their devices, and plug-ins that were refused
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// Also list, for each device and operator, the element types that it runs: fast, emulated or none
+    #[arg(long)]
+    types: bool,
     #[command(flatten)]
     plugins: PluginOptions,
 }
@@ -24,19 +27,54 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         let targets = session.backends.get(name).map_err(kiln::Error::from)?.targets();
         all.push((name.to_owned(), source(name, &session.found), targets));
     }
+    let mut types = Vec::new();
+    for (name, _, targets) in all.iter().filter(|_| args.types) {
+        let backend = session.backends.get(name).map_err(kiln::Error::from)?;
+        types.extend(
+            targets
+                .iter()
+                .flatten()
+                .map(|t| (name, t.device.clone(), kiln::capabilities(backend.as_ref(), t))),
+        );
+    }
     out.value(&json!({
         "best": kiln::best(&session.backends).ok(),
         "backends": all.iter().map(|(n, s, t)| backend_json(n, s, t)).collect::<Vec<_>>(),
+        "types": args.types.then(|| types.iter().map(|(n, d, found)| types_json(n, d, found)).collect::<Vec<_>>()),
         "plugins": session.found.iter().map(found_json).collect::<Vec<_>>(),
     }));
     let rows = all.iter().flat_map(|(n, s, t)| rows(n, s, t)).collect();
     out.table(&["backend", "#", "device", "UUID", "arch", "driver", "memory", "features", "from"], rows);
+    for (name, device, found) in &types {
+        out.line(format!("element types of {name} on {device}:"));
+        let mut header = vec!["operator"];
+        header.extend(DType::ALL.iter().map(|t| t.name()));
+        out.table(&header, found.iter().map(|(operator, types)| type_row(operator, types)).collect());
+    }
     let refused = session.found.iter().filter_map(|f| Some(vec![f.path.display().to_string(), reason(f)?]));
     out.table(&["refused", "because"], refused.collect());
     if let Ok(best) = kiln::best(&session.backends) {
         out.line(format!("builds are for {best} unless --backend says another"));
     }
     Ok(())
+}
+
+/// Types of an operator with what the device offers for each.
+type Types = [(DType, Capability)];
+
+/// A row of the table of types: a cell is empty where the operator itself has no such type.
+fn type_row(operator: &str, types: &Types) -> Vec<String> {
+    let of = |t: DType| types.iter().find(|(found, _)| *found == t).map_or("", |(_, c)| c.name());
+    [operator].into_iter().chain(DType::ALL.into_iter().map(of)).map(str::to_owned).collect()
+}
+
+fn types_json(backend: &str, device: &str, found: &[(&str, Vec<(DType, Capability)>)]) -> Value {
+    let of = |types: &Types| {
+        types.iter().map(|(t, c)| (t.name().to_owned(), json!(c.name()))).collect::<Map<_, _>>()
+    };
+    let operators: Map<String, Value> =
+        found.iter().map(|(operator, types)| ((*operator).to_owned(), Value::Object(of(types)))).collect();
+    json!({"backend": backend, "device": device, "operators": operators})
 }
 
 fn source(name: &str, found: &[Found]) -> String {

@@ -1,5 +1,6 @@
-//! `kiln debug`: the part of a model that fails, and the layers that a tolerance needs wide.
+//! `kiln debug`: the part of a model that fails, the layers that a tolerance needs wide, and the errors of all.
 
+mod accuracy;
 mod precision;
 mod reduce;
 
@@ -17,6 +18,7 @@ pub struct Args {
 enum Command {
     Reduce(reduce::Args),
     Precision(Box<precision::Args>),
+    Accuracy(Box<accuracy::Args>),
 }
 
 /// Runs the command.
@@ -24,5 +26,6 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     match &args.command {
         Command::Reduce(args) => reduce::run(args, out),
         Command::Precision(args) => precision::run(args, out),
+        Command::Accuracy(args) => accuracy::run(args, out),
     }
 }

@@ -226,7 +226,7 @@ impl Search<'_> {
 }
 
 /// The network's name of a layer, without what a pass appended.
-fn base(name: &str) -> String {
+pub(super) fn base(name: &str) -> String {
     let ends = [".f16", ".bf16", ".f32"];
     ends.iter().find_map(|e| name.strip_suffix(e)).unwrap_or(name).to_owned()
 }

@@ -1,0 +1,64 @@
+//! `kiln debug accuracy`: errors of layers in narrow types, and the layers that keep f32.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+
+mod common;
+
+use common::{Folder, digits, kiln, ok};
+use serde_json::Value;
+
+fn report(more: &[&str]) -> Value {
+    let model = digits("lenet_a.onnx");
+    let args = ["debug", "accuracy", &model, "--shapes", "input:4x1x28x28", "--json"];
+    ok(&[&args[..], more].concat()).json()
+}
+
+fn types(report: &Value) -> Vec<String> {
+    report["layers"].as_array().unwrap().iter().map(|l| l["type"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Images of the calibration set as an archive of the input's name.
+fn images(f: &Folder) -> String {
+    let data = f.name("data.npz");
+    let mut arrays = kiln_npz::read_npz(std::path::Path::new(&digits("digits_calib.npz"))).unwrap();
+    let images = [("input".to_owned(), arrays.remove("images").unwrap())];
+    kiln_npz::write_npz(&data, &images.into(), kiln_npz::Compression::Deflated).unwrap();
+    data
+}
+
+#[test]
+fn layers_in_narrow_types_have_errors_and_others_have_reasons() {
+    let wide = report(&[]);
+    assert!(types(&wide).iter().all(|t| t == "f32"), "{wide}");
+    assert!(wide["outputs"][0]["error"].as_f64().unwrap() < 1e-5, "{wide}");
+    let halves = report(&["--fp16", "--narrowing", "everywhere"]);
+    let narrow: Vec<&Value> =
+        halves["layers"].as_array().unwrap().iter().filter(|l| l["type"] == "f16").collect();
+    assert!(!narrow.is_empty() && narrow.iter().all(|l| l["keeps_f32_because"].is_null()), "{halves}");
+    let errors: Vec<f64> = narrow.iter().filter_map(|l| l["error"].as_f64()).collect();
+    assert!(errors.iter().any(|e| *e > 1e-5) && errors.iter().all(|e| *e < 1e-2), "{halves}");
+}
+
+#[test]
+fn calibrated_layers_run_on_codes_and_those_without_ranges_say_so() {
+    let f = Folder::new();
+    let data = images(&f);
+    let codes =
+        report(&["--int8", "--narrowing", "everywhere", "--calibrate", &data, "--calibrator", "minmax"]);
+    assert!(types(&codes).iter().any(|t| t == "i8"), "{codes}");
+    assert!(codes["outputs"][0]["error"].as_f64().unwrap() > 1e-4, "{codes}");
+    let none = report(&["--int8", "--narrowing", "everywhere"]);
+    assert!(types(&none).iter().all(|t| t == "f32"), "{none}");
+    let whys: Vec<&str> =
+        none["layers"].as_array().unwrap().iter().filter_map(|l| l["keeps_f32_because"].as_str()).collect();
+    assert_eq!(whys.len(), types(&none).len());
+    assert!(whys.iter().any(|why| why.contains("range")), "{whys:?}");
+    assert_eq!(kiln(&["debug", "accuracy", "no.onnx"]).code, 1);
+}
+
+#[test]
+fn layers_that_are_faster_in_f32_say_so() {
+    let halves = report(&["--backend", "reference", "--fp16"]);
+    let whys = halves["layers"].as_array().unwrap().iter().filter_map(|l| l["keeps_f32_because"].as_str());
+    assert!(whys.clone().any(|why| why.contains("f16 is not faster")), "{halves}");
+    assert_eq!(halves["layers_in_f32"].as_u64().unwrap() as usize, whys.count());
+}
