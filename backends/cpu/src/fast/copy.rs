@@ -185,7 +185,7 @@ fn runs(map: &Map) -> Option<Vec<Run>> {
     (all.len() * 6 <= t.len() || all.len() < 4).then_some(all)
 }
 
-/// How often a table takes each of neighbouring places before the next one; `None` where it does not.
+/// Times that a table takes each of neighbouring places before the next one; `None` where the number varies.
 fn repeats(map: &Map) -> Option<usize> {
     let Map::Table(t) = map else { return None };
     let first = *t.first().filter(|&&p| p != OUTSIDE)?;
@@ -203,7 +203,7 @@ fn repeat<const N: usize>(from: &[[u8; N]], many: usize, to: &mut [[u8; N]]) {
     }
 }
 
-/// What the rows of a copy have in common.
+/// The map along the rows of a copy, and its forms that are copied faster.
 struct Row<'a> {
     map: &'a Map,
     runs: Option<Vec<Run>>,

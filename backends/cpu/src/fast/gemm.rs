@@ -3,6 +3,7 @@
 //! Rows of the left matrix are read where they lie; the right one is packed into panels, which are kept where it is a weight. Tasks
 //! take blocks of rows and columns for all of the depth, and each element is the same sum however the product is divided.
 
+pub use super::kept::How;
 use super::kept::Kept;
 use super::micro::{MAX_ROWS, Micro, TILE};
 pub use super::sides::{Bias, Left, Right, Size, Strided, Target, slices};
@@ -22,14 +23,6 @@ const BLOCK: usize = 64 << 10;
 const PACKED: usize = 512 << 10;
 /// Products that a task makes at least.
 const TASK: usize = 64 << 10;
-
-/// Depth of the blocks, memory, and panels that are kept, with the number of the product among those of the operation.
-#[derive(Clone, Copy)]
-pub struct How<'a> {
-    pub depth: usize,
-    pub pool: &'a Arc<Pool>,
-    pub kept: Option<(&'a Kept, usize)>,
-}
 
 /// c = a·b + bias; c is m × n, row-major and dense. `depth` is that of a block.
 pub fn gemm(

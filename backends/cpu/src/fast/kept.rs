@@ -1,6 +1,6 @@
 //! Panels of right matrices that are weights: packed in the first run and kept for all later ones, of all contexts.
 
-use crate::buffer::afford;
+use crate::buffer::{Pool, afford};
 use bytemuck::Pod;
 use kiln_backend::BackendError;
 use kiln_ir::budget::Reservation;
@@ -52,6 +52,14 @@ impl Kept {
     fn get(&self, i: usize) -> Option<Arc<Panels>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(i).cloned().flatten()
     }
+}
+
+/// Depth of the blocks, memory, and panels that are kept, with the number of the product among those of the operation.
+#[derive(Clone, Copy)]
+pub struct How<'a> {
+    pub depth: usize,
+    pub pool: &'a Arc<Pool>,
+    pub kept: Option<(&'a Kept, usize)>,
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Products of a matrix by a few vectors, which read the matrix once, where it is stored.
 
-use super::gemm::{Bias, Size, Strided};
+use super::sides::{Bias, Size, Strided};
 use super::simd::vectorized;
 use crate::threads::{self, Parts};
 use kiln_backend::stop::Checkpoints;
