@@ -99,7 +99,7 @@ class ScaledSplitCreator(trt.IPluginCreatorV3One):
 
     def create_plugin(self, name, fc, phase):
         given = {f.name: f.data for f in fc}
-        return ScaledSplit(given["factors"], given["label"].tobytes().decode(), phase)
+        return ScaledSplit(given["factors"], bytes(given["label"]).decode(), phase)
 
 
 class NonZero(trt.IPluginV3, trt.IPluginV3OneCore, trt.IPluginV3OneBuild, trt.IPluginV3OneRuntime):
@@ -203,8 +203,13 @@ for c in (context, other, context):
 assert ("configure", (3, 5), (3, 2)) in ScaledSplit.log
 assert ("enqueue", "one", trt.TensorRTPhase.RUNTIME) in ScaledSplit.log
 
-engine = engine_of(lambda n: [n.add_plugin_v3([n.add_input("x", trt.float32, (2, 4))], [], NonZero()).get_output(i) for i in (0, 1)],
-                   "at", "count")
+
+def non_zero(network):
+    layer = network.add_plugin_v3([network.add_input("x", trt.float32, (2, 4))], [], NonZero())
+    return layer.get_output(0), layer.get_output(1)
+
+
+engine = engine_of(non_zero, "at", "count")
 assert engine is not None, trt.last_error()
 context = engine.create_execution_context()
 assert tuple(engine.get_tensor_shape("at")) == (-1, 2)
