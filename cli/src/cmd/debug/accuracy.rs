@@ -158,7 +158,7 @@ fn compared(wanted: &mut Side, found: &mut Side, everywhere: Option<&BTreeMap<St
         let made = nodes.iter().flat_map(|n| &n.outputs).filter(|v| border.contains(v));
         let reals = made.filter(|&&v| g.ty(v).dtype.is_float()).map(|&v| &g.value(v).name);
         let mut errors = reals.filter_map(|name| {
-            let (w, f) = (wanted.context.observe(name).ok()?, found.context.observe(name).ok()?);
+            let (w, f) = (wanted.context.observe(&base(name)).ok()?, found.context.observe(name).ok()?);
             (w.shape() == f.shape()).then(|| error(&f.to_f64(), &w.to_f64()))
         });
         let error = errors.next();
