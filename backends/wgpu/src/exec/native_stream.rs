@@ -105,6 +105,10 @@ impl Recorder<'_> {
     }
 
     fn dispatch(&mut self, d: &kiln_wgpu_dispatch) -> Result<(), BackendError> {
+        let least = size_of::<kiln_wgpu_dispatch>();
+        if (d.struct_size as usize) < least {
+            return Err(invalid(format!("a dispatch of {} bytes, wants {least} or more", d.struct_size)));
+        }
         // SAFETY: the library passes views that are valid for the call.
         let (source, entry, words, memory) = unsafe {
             if d.word_count > MOST_WORDS || d.memory_count > MOST_BINDINGS {
