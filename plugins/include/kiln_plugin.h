@@ -1185,7 +1185,7 @@ typedef struct kiln_native_call {
     uint32_t reserved;
     /**
      * Address of words of 32 bits for the sizes that the layer finds, in the order of their first appearance in the shapes of the
-     * outputs; 0 of calls that find none. Since 1.11.
+     * outputs. 0 of calls that find none. Since 1.11.
      */
     uint64_t sizes;
     /**
@@ -1253,7 +1253,7 @@ typedef struct kiln_wgpu_stream {
      */
     uint32_t reserved;
     /**
-     * What every function is given.
+     * Argument of every function.
      */
     void *ctx;
     /**

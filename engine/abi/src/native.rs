@@ -64,7 +64,7 @@ pub struct kiln_wgpu_stream {
     pub struct_size: u32,
     /// Zero.
     pub reserved: u32,
-    /// What every function is given.
+    /// Argument of every function.
     pub ctx: *mut c_void,
     /// Puts a dispatch behind the work that is there. `[serial-per-object]`
     pub dispatch: Option<unsafe extern "C" fn(ctx: *mut c_void, dispatch: *const kiln_wgpu_dispatch) -> i32>,
@@ -123,7 +123,7 @@ pub struct kiln_native_call {
     /// Zero.
     pub reserved: u32,
     /// Address of words of 32 bits for the sizes that the layer finds, in the order of their first appearance in the shapes of the
-    /// outputs; 0 of calls that find none. Since 1.11.
+    /// outputs. 0 of calls that find none. Since 1.11.
     pub sizes: u64,
     /// Formats of the inputs, codes of which 0 is the linear one; null if all are linear. A tensor in another format has the
     /// dimensions of the linear one, and memory in the order of the format. Since 1.11.

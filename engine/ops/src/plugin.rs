@@ -98,7 +98,7 @@ static OPS: &[OpDef] = &[
 /// The most outputs of one plug-in.
 const MAX_OUTPUTS: u64 = 1024;
 
-/// The operator of a layer with these fields, for inputs of these types. It takes and gives tensors in its [`Packings`].
+/// The operator of a layer with these fields, for inputs of these types; its tensors have the formats of its [`Packings`].
 pub fn layer_op(record: &LayerRecord, fields: &Attrs, inputs: &[TensorType]) -> Result<Op, OpError> {
     let fields = record.complete(fields)?;
     let dtypes: Vec<DType> = inputs.iter().map(|t| t.dtype).collect();

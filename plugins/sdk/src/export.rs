@@ -246,7 +246,7 @@ mod tests {
     use crate::layer::Count;
 
     crate::fields! {
-        /// Has everything that a table has.
+        /// Fields of a layer with everything that a table has.
         pub struct Full {
             /// A number.
             by: f64 = 2.0,

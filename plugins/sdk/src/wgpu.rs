@@ -88,7 +88,7 @@ impl Wgpu<'_> {
 mod tests {
     use super::*;
 
-    /// What was called, by numbers.
+    /// Calls, by numbers.
     type Seen = Vec<u64>;
 
     unsafe extern "C" fn dispatch(ctx: *mut c_void, d: *const kiln_wgpu_dispatch) -> i32 {

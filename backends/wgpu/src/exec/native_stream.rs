@@ -39,7 +39,7 @@ pub struct Kept {
     _words: Buffer,
 }
 
-/// What the functions of a stream work on.
+/// State behind the functions of a stream.
 struct Recorder<'a> {
     queue: &'a mut WgpuQueue,
     ranges: &'a [Range],

@@ -17,10 +17,10 @@ const MOST: usize = 2048;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Packings {
-    /// Of the inputs.
+    /// Formats of the inputs.
     #[n(0)]
     pub inputs: Vec<Packing>,
-    /// Of the outputs.
+    /// Formats of the outputs.
     #[n(1)]
     pub outputs: Vec<Packing>,
 }
