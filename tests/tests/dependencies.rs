@@ -139,7 +139,7 @@ fn linked(package: &str, features: &[&str]) -> BTreeSet<String> {
 
 /// Files and folders among those of operators that are not families: what families share.
 const SHARED: &[(&str, &[&str])] = &[
-    ("engine/ops/src", &["indices", "layout", "lib", "testing", "util"]),
+    ("engine/ops/src", &["indices", "layout", "lib", "reformat", "testing", "util"]),
     ("engine/onnx/src/ops", &["contrib", "mod"]),
     ("kernels", &["checks", "mma", "prelude", "wgmma"]),
     ("shaders", &["checks", "integer", "launch", "math", "spans", "storage"]),
