@@ -30,7 +30,8 @@ fn built() -> PathBuf {
     let made = folder.join(format!("{}.new", std::process::id()));
     let flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"];
     let of_c = sources.iter().filter(|s| s.extension().is_some_and(|e| e == "c"));
-    let built = Command::new("cc").args(flags).arg("-o").arg(&made).args(of_c).args(["-lpthread", "-ldl"]).output();
+    let built =
+        Command::new("cc").args(flags).arg("-o").arg(&made).args(of_c).args(["-lpthread", "-ldl"]).output();
     let built = built.unwrap_or_else(|e| panic!("cc: {e}; run scripts/setup.sh"));
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     std::fs::rename(made, &library).unwrap();
