@@ -52,12 +52,39 @@ const INVERSE: bool = false;
 const TO_REAL: bool = false;
 
 struct FftParams {
+    length: u32,
+    radix: u32,
+    stages: u32,
+    before: u32,
+    row: u32,
+    rows: u32,
+    batch: u32,
+    source: u32,
+    drain: u32,
+    reads: u32,
+    writes: u32,
+    undo: u32,
     points: u32,
     sizes: array<u32, 6>,
 }
 
 fn fft_params() -> FftParams {
-    return FftParams(1u, array<u32, 6>(1u, 1u, 1u, 1u, 1u, 1u));
+    return FftParams(
+        word(0u),
+        word(1u),
+        word(2u),
+        word(3u),
+        word(4u),
+        word(5u),
+        word(6u),
+        word(7u),
+        word(8u),
+        word(9u),
+        word(10u),
+        word(11u),
+        word(12u),
+        array<u32, 6>(word(13u), word(14u), word(15u), word(16u), word(17u), word(18u)),
+    );
 }
 
 fn x0(at: u32) -> f32 {

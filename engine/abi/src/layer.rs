@@ -189,7 +189,7 @@ pub struct kiln_layer {
     /// input `f32*` may be repeated, `f32?` may be absent; `:f32` has no inputs.
     ///
     /// A type may name the format of the tensor in memory, since 1.11: "f16@hwc8:f16@hwc8; f16:f16". The host brings tensors into it
-    /// and back. A combination is passed over for tensors that cannot have its formats, of too few dimensions or with a number of
+    /// and back. A combination does not count for tensors that cannot have its formats. These have too few dimensions, or a number of
     /// channels that only a run knows. Formulas name sizes of the linear format. Vectors are filled up with zeros, on both sides.
     /// Source and native forms work in the format; `run` has the tensors in the linear one.
     pub types: kiln_str,

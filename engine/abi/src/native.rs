@@ -122,8 +122,8 @@ pub struct kiln_native_call {
     pub device: i32,
     /// Zero.
     pub reserved: u32,
-    /// Address of words of 32 bits for the sizes that the layer finds, in the order of their first appearance in the shapes of the
-    /// outputs. 0 of calls that find none. Since 1.11.
+    /// Address of words of 32 bits for the sizes that the layer finds. They are in the order of their first appearance in the
+    /// shapes of the outputs. 0 of calls that find none. Since 1.11.
     pub sizes: u64,
     /// Formats of the inputs, codes of which 0 is the linear one; null if all are linear. A tensor in another format has the
     /// dimensions of the linear one, and memory in the order of the format. Since 1.11.

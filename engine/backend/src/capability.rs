@@ -78,7 +78,7 @@ fn of_operator(backend: &dyn Backend, target: &Target, def: &OpDef) -> Vec<(DTyp
 /// Problems of a type that a backend is asked about.
 const ASKED: usize = 2;
 
-/// The type of a problem's first input that lies on the device.
+/// The type of a problem's first input on the device.
 fn data(p: &Problem) -> Option<DType> {
     let device = |i: &usize| !p.op.port(*i).is_some_and(|port| port.host);
     (0..p.inputs.len()).filter(device).find_map(|i| p.inputs[i].as_ref()).map(kiln_ir::Tensor::dtype)

@@ -1,9 +1,9 @@
 //! Computations of each thread: integers, floating-point numbers, bits, comparisons.
 
-use crate::decode::Text;
+use crate::addresses::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, of_rank, window};
 use crate::float::{Rounding, flushed, narrow, wide};
-use crate::instruction::{Body, Compute, Register, Source};
-use crate::module::constant;
+use crate::instruction::{Body, Compute, Register, Source, constant};
+use crate::text::{Text, number};
 use crate::types::{LANES, Lanes, Type, mask, signed};
 
 /// A computation of one operand.
@@ -48,7 +48,7 @@ fn integers(of: Type, f: impl Fn(i128, i128) -> i128 + Send + Sync + 'static) ->
     two(move |a, b| f(exact(a, of), exact(b, of)) as u64 & m)
 }
 
-/// How floating-point operations round, flush and saturate.
+/// Rounding, flushing and saturation of floating-point operations.
 #[derive(Clone, Copy)]
 struct Mode {
     of: Type,
@@ -414,7 +414,7 @@ pub fn body(t: &Text<'_>) -> Result<Body, String> {
             })
         }
         "lop3" => {
-            let table = t.operands.get(4).and_then(|n| crate::decode::number(n)).ok_or("no table")?;
+            let table = t.operands.get(4).and_then(|n| number(n)).ok_or("no table")?;
             let f = three(move |a, b, c| {
                 let mut out = 0;
                 for k in 0..8u64 {
@@ -443,9 +443,9 @@ pub fn body(t: &Text<'_>) -> Result<Body, String> {
         "cvta" => {
             let window =
                 match t.parts.iter().find(|p| ["shared", "local", "param", "global", "const"].contains(p)) {
-                    Some(&"shared") => crate::memory::SHARED_WINDOW,
-                    Some(&"local") => crate::memory::LOCAL_WINDOW,
-                    Some(&"param") => crate::memory::PARAM_WINDOW,
+                    Some(&"shared") => SHARED_WINDOW,
+                    Some(&"local") => LOCAL_WINDOW,
+                    Some(&"param") => PARAM_WINDOW,
                     _ => 0,
                 };
             match t.has("to") {
@@ -454,16 +454,16 @@ pub fn body(t: &Text<'_>) -> Result<Body, String> {
             }
         }
         "mapa" => {
-            let f = two(crate::memory::of_rank);
+            let f = two(of_rank);
             return Ok(Body::Compute { d, s: vec![t.source(1, of)?, t.source(2, Type::Bits(32))?], f });
         }
         "isspacep" => {
-            let window = match t.parts[1] {
-                "shared" | "shared::cta" => crate::memory::SHARED_WINDOW,
-                "local" => crate::memory::LOCAL_WINDOW,
+            let wanted = match t.parts[1] {
+                "shared" | "shared::cta" => SHARED_WINDOW,
+                "local" => LOCAL_WINDOW,
                 _ => 0,
             };
-            one(move |x| u64::from(crate::memory::window(x) == window))
+            one(move |x| u64::from(window(x) == wanted))
         }
         other => return Err(format!("an unknown instruction {other}")),
     };
@@ -475,7 +475,7 @@ fn packed(t: &Text<'_>, d: Register, of: Type) -> Result<Body, String> {
     let text = t.operands.get(1).copied().unwrap_or_default();
     let names: Vec<&str> = text.trim_matches(['{', '}']).split(',').map(str::trim).collect();
     let width = of.bits() / names.len() as u32;
-    let part = |n: &str| match crate::decode::number(n) {
+    let part = |n: &str| match number(n) {
         Some(n) => Ok(constant(n & mask(width))),
         None => t.names.register(n).map(Source::Register),
     };

@@ -1,9 +1,9 @@
 //! Conversions between types.
 
 use crate::arithmetic::{one, two};
-use crate::decode::Text;
 use crate::float::{Rounding, flushed, narrow, of_f8, to_f8, to_tf32, wide};
 use crate::instruction::{Body, Compute};
+use crate::text::Text;
 use crate::types::{Type, signed};
 
 /// The conversion that an instruction is; none for other instructions.

@@ -1,6 +1,6 @@
 //! Instructions as they are executed.
 
-use crate::types::{Lanes, Type};
+use crate::types::{LANES, Lanes, Type};
 
 /// Number of a register of a warp.
 pub type Register = usize;
@@ -10,6 +10,11 @@ pub type Register = usize;
 pub enum Source {
     Register(Register),
     Constant(Box<Lanes>),
+}
+
+/// The value in all threads.
+pub fn constant(value: u64) -> Source {
+    Source::Constant(Box::new([value; LANES]))
 }
 
 /// Computation of each thread from its own registers.
@@ -25,7 +30,7 @@ pub struct Address {
 /// Part of memory that an instruction names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Space {
-    /// The address tells.
+    /// The highest bits of the address name the part.
     Generic,
     Global,
     Shared,
@@ -136,7 +141,7 @@ pub struct BoxCopy {
     pub stores: bool,
 }
 
-/// What an instruction does.
+/// Effect of an instruction.
 pub enum Body {
     Compute {
         d: Register,

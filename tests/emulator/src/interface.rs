@@ -1,4 +1,4 @@
-//! What the driver of tests calls.
+//! The functions that the driver of tests calls.
 
 use crate::launch::Launch;
 use crate::memory::{Global, Range};
@@ -6,7 +6,7 @@ use crate::module::Module;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
 
-/// A launch as the driver tells it.
+/// A launch that the driver asks for.
 #[repr(C)]
 pub struct Order {
     pub blocks: u32,

@@ -11,7 +11,7 @@ const TURN: usize = 4096;
 /// Turns of all warps after which a launch counts as endless.
 const TURNS: u64 = 1 << 24;
 
-/// What is launched.
+/// A kernel with its blocks, threads and parameter.
 pub struct Launch<'a> {
     pub kernel: &'a Kernel,
     pub module: &'a Module,
@@ -194,7 +194,7 @@ impl Group<'_> {
         (self.random >> 33) as usize % n.max(1)
     }
 
-    /// Where the first warps are.
+    /// The instructions of the first warps, for messages.
     fn waiting(&self) -> String {
         let code = &self.launch.kernel.code;
         let mut all = Vec::new();

@@ -151,8 +151,8 @@ fn product(warp: &mut Warp, p: &Product) {
     }
 }
 
-/// Rows of A whose elements are at the places that `words` say: two of each four, each by two bits. Of 16-bit types a thread tells
-/// four groups of two rows, of 8-bit types eight groups of one.
+/// Rows of A whose elements are at the places that `words` say: two of each four, each by two bits. A thread has
+/// the places of four groups of two rows for 16-bit types, and of eight groups of one row for 8-bit types.
 fn spread(a: &[Vec<f64>], words: &[u64; LANES], selector: u64, depth: usize, e: Element) -> Vec<Vec<f64>> {
     let mut out = vec![vec![0.0; depth]; 16];
     for (row, to) in out.iter_mut().enumerate() {
@@ -192,7 +192,7 @@ impl Stored {
         Ok(Stored { start: field(0), leading: field(16), stride: field(32), turned, size })
     }
 
-    /// Where element (line, k) is; k is the depth.
+    /// The address of element (line, k); k is the depth.
     fn at(&self, line: usize, k: usize) -> u64 {
         let address = if self.turned {
             let of_row = 128 / self.size;

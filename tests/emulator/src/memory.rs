@@ -1,30 +1,10 @@
 //! Memory of a launch: addresses are those of live memory, of a block's shared memory, of a thread's own or of the parameter.
 
+use crate::addresses::{
+    IN_BLOCK, LOCAL_WINDOW, NAMED, PARAM_WINDOW, RANK_SHIFT, SHARED_START, SHARED_WINDOW, window,
+};
 use crate::instruction::Space;
 use crate::warp::Warp;
-
-/// First generic address of shared memory; the block's number in its cluster is in the address.
-pub const SHARED_WINDOW: u64 = 1 << 60;
-/// First generic address of a thread's own memory.
-pub const LOCAL_WINDOW: u64 = 2 << 60;
-/// First generic address of the parameter.
-pub const PARAM_WINDOW: u64 = 3 << 60;
-/// Place of a block's number in an address of shared memory.
-pub const RANK_SHIFT: u32 = 24;
-/// Bits of an address inside of the block.
-pub const IN_BLOCK: u64 = (1 << RANK_SHIFT) - 1;
-/// Bit of an address that names its block.
-const NAMED: u64 = 1 << 31;
-
-/// The window of a generic address.
-pub fn window(address: u64) -> u64 {
-    address & (15 << 60)
-}
-
-/// The address of shared memory of block `rank` of the cluster.
-pub fn of_rank(address: u64, rank: u64) -> u64 {
-    address & IN_BLOCK | rank << RANK_SHIFT | NAMED
-}
 
 /// Asks whether an address is in live memory, and in which bytes around it.
 pub type Range = unsafe extern "C" fn(address: u64, first: *mut u64, end: *mut u64) -> i32;
@@ -36,7 +16,7 @@ pub struct Global {
 }
 
 impl Global {
-    /// Memory whose ranges `range` tells, and these ranges of constants.
+    /// The memory that `range` knows, and a module's variables.
     pub fn new(range: Range, variables: &[Box<[u64]>]) -> Global {
         let known = variables.iter().map(|v| (v.as_ptr() as u64, v.as_ptr() as u64 + v.len() as u64 * 8));
         Global { range, known: known.collect() }
@@ -112,7 +92,7 @@ impl Memory<'_> {
                 }
                 let of = &mut self.shared[block];
                 let size = of.len() as u64;
-                if inside < crate::module::SHARED_START || inside > size || bytes > size - inside {
+                if inside < SHARED_START || inside > size || bytes > size - inside {
                     return outside("shared memory", size);
                 }
                 Ok(of[inside as usize..].as_mut_ptr())

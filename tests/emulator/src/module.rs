@@ -1,12 +1,12 @@
 //! Reads modules of PTX.
 
+use crate::addresses::SHARED_START;
 use crate::decode;
-use crate::instruction::{Instruction, Register, Source};
-use crate::types::{LANES, Type};
+use crate::instruction::Instruction;
+use crate::names::Names;
+use crate::text::{length, number};
+use crate::types::Type;
 use std::collections::HashMap;
-
-/// First address of a block's shared memory: kernels that read at zero are wrong.
-pub const SHARED_START: u64 = 1024;
 
 /// Values that a thread is started with, in registers of these names.
 pub const SPECIAL: [&str; 24] = [
@@ -56,68 +56,6 @@ pub struct Module {
     pub kernels: HashMap<String, Kernel>,
     /// Memory of the variables: kept where it is.
     pub variables: Vec<Box<[u64]>>,
-}
-
-/// Names of a function.
-#[derive(Default)]
-pub struct Names<'a> {
-    scopes: Vec<HashMap<String, Register>>,
-    symbols: HashMap<&'a str, u64>,
-    labels: HashMap<String, usize>,
-    next: Register,
-    scope_numbers: Vec<usize>,
-    scopes_seen: usize,
-    /// Parameters of calls, which are kept in local memory.
-    passed: Vec<&'a str>,
-}
-
-impl Names<'_> {
-    /// The register of a name.
-    pub fn register(&self, name: &str) -> Result<Register, String> {
-        let found = self.scopes.iter().rev().find_map(|s| s.get(name));
-        found.copied().ok_or_else(|| format!("no register {name}"))
-    }
-
-    /// The address of a variable.
-    pub fn symbol(&self, name: &str) -> Option<u64> {
-        self.symbols.get(name).copied()
-    }
-
-    /// Whether a variable is a parameter of a call.
-    pub fn is_passed(&self, name: &str) -> bool {
-        self.passed.contains(&name)
-    }
-
-    /// The instruction behind a label that is seen from here.
-    pub fn label(&self, name: &str) -> Result<usize, String> {
-        let scoped = self.scope_numbers.iter().rev().map(|n| format!("{n}:{name}"));
-        let found = scoped.chain([format!("0:{name}")]).find_map(|n| self.labels.get(&n));
-        found.copied().ok_or_else(|| format!("no label {name}"))
-    }
-
-    fn declare(&mut self, name: &str) {
-        let n = self.next;
-        self.next += 1;
-        if let Some(scope) = self.scopes.last_mut() {
-            scope.insert(name.to_owned(), n);
-        }
-    }
-
-    fn enter(&mut self) {
-        self.scopes_seen += 1;
-        self.scope_numbers.push(self.scopes_seen);
-        self.scopes.push(HashMap::new());
-    }
-
-    fn leave(&mut self) {
-        self.scope_numbers.pop();
-        self.scopes.pop();
-    }
-}
-
-/// The value in all threads.
-pub fn constant(value: u64) -> Source {
-    Source::Constant(Box::new([value; LANES]))
 }
 
 /// A statement with its end removed.
@@ -219,7 +157,7 @@ fn variable(text: &str) -> Result<Variable<'_>, String> {
     for one in
         start.unwrap_or_default().trim_matches(['{', '}']).split(',').map(str::trim).filter(|s| !s.is_empty())
     {
-        let v = decode::number(one).ok_or_else(wrong)?;
+        let v = number(one).ok_or_else(wrong)?;
         values.extend_from_slice(&v.to_le_bytes()[..of.bytes() as usize]);
     }
     Ok(Variable { alignment: alignment.max(u64::from(of.bytes())), name, bytes, start: values })
@@ -363,7 +301,7 @@ fn function<'a>(
                 }
             }
             Statement::Text(t) if t.starts_with('.') || t.is_empty() => {}
-            Statement::Text(t) => count += decode::length(t),
+            Statement::Text(t) => count += length(t),
         }
     }
     for (&name, &a) in dynamic {
@@ -383,7 +321,7 @@ fn function<'a>(
             Statement::Text(t) if t.starts_with('.') || t.is_empty() => {}
             Statement::Text(t) => {
                 let made = decode::instructions(t, &names).map_err(|e| format!("{e}, in `{t}`"))?;
-                if made.len() != decode::length(t) {
+                if made.len() != length(t) {
                     return Err(format!("`{t}` is {} instructions", made.len()));
                 }
                 code.extend(made);

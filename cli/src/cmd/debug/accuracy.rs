@@ -1,5 +1,4 @@
-//! `kiln debug accuracy`: the error of each layer of an engine in narrow types against the same network in f32, and the layers that
-//! keep f32, with the reason.
+//! `kiln debug accuracy`: the error of each layer in narrow types against the network in f32. Layers that keep f32 have the reason.
 
 use super::precision::base;
 use crate::calibrate::CalibrationOptions;

@@ -64,7 +64,7 @@ fn kept(view: &View<'_>, node: &Node) -> Option<[i64; 2]> {
 }
 
 impl WeightCodes {
-    /// How many neighbours along a merged group of dimensions share a scale; none where others lie between them.
+    /// The number of neighbours along a merged group of dimensions that share a scale; none where others are between them.
     fn shared(&self, group: std::ops::Range<usize>) -> Option<i64> {
         let last = self.varies[group.clone()].iter().rposition(|&v| v);
         let inner = last.map_or(group.start, |i| group.start + i + 1);
