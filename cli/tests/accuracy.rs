@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Folder, digits, kiln, ok};
+use common::{Folder, calibration_images, digits, kiln, ok};
 use serde_json::Value;
 
 fn report(more: &[&str]) -> Value {
@@ -14,15 +14,6 @@ fn report(more: &[&str]) -> Value {
 
 fn types(report: &Value) -> Vec<String> {
     report["layers"].as_array().unwrap().iter().map(|l| l["type"].as_str().unwrap().to_owned()).collect()
-}
-
-/// Images of the calibration set as an archive of the input's name.
-fn images(f: &Folder) -> String {
-    let data = f.name("data.npz");
-    let mut arrays = kiln_npz::read_npz(std::path::Path::new(&digits("digits_calib.npz"))).unwrap();
-    let images = [("input".to_owned(), arrays.remove("images").unwrap())];
-    kiln_npz::write_npz(&data, &images.into(), kiln_npz::Compression::Deflated).unwrap();
-    data
 }
 
 #[test]
@@ -41,7 +32,7 @@ fn layers_in_narrow_types_have_errors_and_others_have_reasons() {
 #[test]
 fn calibrated_layers_run_on_codes_and_those_without_ranges_say_so() {
     let f = Folder::new();
-    let data = images(&f);
+    let data = calibration_images(&f);
     let codes =
         report(&["--int8", "--narrowing", "everywhere", "--calibrate", &data, "--calibrator", "minmax"]);
     assert!(types(&codes).iter().any(|t| t == "i8"), "{codes}");

@@ -3,13 +3,14 @@
 
 mod common;
 
-use common::{Folder, command, data, digits};
+use common::{Folder, calibration_images, command, data, digits};
 use std::process::Command;
 
 #[test]
 fn the_examples_of_the_page_run() {
     let f = Folder::new();
     std::fs::copy(digits("lenet_a.onnx"), f.path("model.onnx")).unwrap();
+    calibration_images(&f);
     let page = std::fs::read_to_string(data("../../docs/cli.md")).unwrap();
     let (mut lines, mut fenced) = (Vec::new(), false);
     for line in page.lines() {

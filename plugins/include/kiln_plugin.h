@@ -31,8 +31,8 @@
  * `context_set_consumed_event`, `context_wait` and `context_address`, 1.5 `context_host_steps`, 1.6
  * `context_stop`, 1.7 `backend_supports`. 1.8 added the interfaces "kiln.layer/1" and "kiln.host.layers/1",
  * 1.9 native forms of layers, 1.10 `executable_context_without_memory`,
- * `device_load_within` and `context_set_memory`, 1.11 formats of layers, native forms on wgpu, and source and native
- * forms that find sizes.
+ * `device_load_within` and `context_set_memory`. 1.11 added formats of layers and native forms on wgpu; source and native
+ * forms may find sizes.
  */
 #define KILN_ABI_MINOR 11
 
@@ -1184,8 +1184,8 @@ typedef struct kiln_native_call {
      */
     uint32_t reserved;
     /**
-     * Address of words of 32 bits for the sizes that the layer finds, in the order of their first appearance in the shapes of the
-     * outputs. 0 of calls that find none. Since 1.11.
+     * Address of words of 32 bits for the sizes that the layer finds. They are in the order of their first appearance in the
+     * shapes of the outputs. 0 of calls that find none. Since 1.11.
      */
     uint64_t sizes;
     /**
@@ -1379,7 +1379,7 @@ typedef struct kiln_layer {
      * input `f32*` may be repeated, `f32?` may be absent; `:f32` has no inputs.
      *
      * A type may name the format of the tensor in memory, since 1.11: "f16@hwc8:f16@hwc8; f16:f16". The host brings tensors into it
-     * and back. A combination is passed over for tensors that cannot have its formats, of too few dimensions or with a number of
+     * and back. A combination does not count for tensors that cannot have its formats. These have too few dimensions, or a number of
      * channels that only a run knows. Formulas name sizes of the linear format. Vectors are filled up with zeros, on both sides.
      * Source and native forms work in the format; `run` has the tensors in the linear one.
      */

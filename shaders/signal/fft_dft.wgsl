@@ -87,6 +87,10 @@ fn fft_params() -> FftParams {
     );
 }
 
+fn word(k: u32) -> u32 {
+    return k;
+}
+
 fn x0(at: u32) -> f32 {
     return 0.0;
 }

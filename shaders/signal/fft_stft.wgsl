@@ -65,6 +65,10 @@ fn weight(t: u32, n: u32) -> f32 {
     return 1.0;
 }
 
+fn word(k: u32) -> u32 {
+    return k;
+}
+
 fn x0(at: u32) -> f32 {
     return 0.0;
 }

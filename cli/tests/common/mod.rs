@@ -91,3 +91,13 @@ pub fn lenet(folder: &Folder, more: &[&str]) -> String {
     ok(&args);
     engine
 }
+
+/// Images of the calibration set as an archive of the input's name.
+#[allow(dead_code, reason = "not every test file calibrates")]
+pub fn calibration_images(f: &Folder) -> String {
+    let data = f.name("data.npz");
+    let mut arrays = kiln_npz::read_npz(Path::new(&digits("digits_calib.npz"))).expect("the images");
+    let images = [("input".to_owned(), arrays.remove("images").expect("an array"))];
+    kiln_npz::write_npz(&data, &images.into(), kiln_npz::Compression::Deflated).expect("an archive");
+    data
+}

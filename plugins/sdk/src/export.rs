@@ -265,7 +265,7 @@ mod tests {
             &[Kernel { tactic: "one", count: Some(COUNT), ..Kernel::new(Language::Cuda) }];
 
         fn run(&mut self, _: &mut Call<'_>) -> Result<(), Error> {
-            Ok(())
+            if self.by.is_nan() { Err(Error::Invalid("by is no number".into())) } else { Ok(()) }
         }
     }
 

@@ -10,7 +10,7 @@ use kiln_ops::quantize::DEQUANTIZE;
 /// Feature of targets that multiply floats of 8 bits.
 const FEATURE: &str = "f8";
 
-/// Notes that products of 8-bit floats are made in f32, on targets without kernels for them.
+/// Notes that products of 8-bit floats are made in f32, on targets that do not multiply them.
 pub fn note_emulated(g: &Graph, target: &Target, notes: &Notes) {
     let narrow = |v: ValueId| {
         let of = |v: ValueId| g.ty(v).dtype == DType::F8E4M3;
@@ -21,7 +21,7 @@ pub fn note_emulated(g: &Graph, target: &Target, notes: &Notes) {
     let count = products.filter(|(_, n)| n.inputs.iter().flatten().any(|&v| narrow(v))).count();
     if count > 0 && !target.has(FEATURE) {
         notes.add(format!(
-            "{count} products of f8e4m3 are computed in f32: backend {} has no kernels for floats of 8 bits on {}",
+            "{count} products of f8e4m3 are computed in f32: backend {} does not multiply floats of 8 bits on {}",
             target.backend, target.device
         ));
     }

@@ -14,7 +14,8 @@ use kiln_ops::shape::expand::EXPAND;
 use kiln_ops::slice::SLICE;
 use kiln_ops::transpose::TRANSPOSE;
 
-/// Rows up to which a product takes as long as its weights are read: weights of 8 bits pay for fewer rows, or for unknown ones.
+/// Rows up to which a product takes as long as its weights are read. Weights of 8 bits stay codes for so many: for more rows, or for an
+/// unknown number, products of floats are faster.
 const FEW: i64 = 64;
 
 /// A product by weights that stay codes.
@@ -131,7 +132,7 @@ impl Rule for WeightCodes {
             .map(|(_, d)| d.iter().map(|d| d.as_const()).product::<Option<i64>>())?;
         let pays = match g.ty(codes).dtype {
             DType::I4 => true,
-            DType::I8 | DType::U8 => rows.is_none_or(|n| n <= FEW),
+            DType::I8 | DType::U8 => rows.is_some_and(|n| n <= FEW),
             _ => false,
         };
         let given = [Some(codes), Some(scale), zero];
