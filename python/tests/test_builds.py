@@ -199,9 +199,6 @@ def test_kinds_of_plans(images):
         build(replace_by_plugins=["acme::None"])
     assert any("pruned" in note for note in build(sparsity="force").report.notes)
     assert not any("pruned" in note for note in build(sparsity="disable").report.notes)
-    with pytest.raises(kiln.Error, match="host"):
-        kiln.build(MODEL.parents[1] / "control_flow" / "scan_forward.onnx", backend="cpu", estimates=True, strict=True)
-    assert kiln.build(MODEL.parents[1] / "control_flow" / "scan_forward.onnx", backend="cpu", estimates=True).report.host_layers
     with pytest.raises(kiln.Error, match="batch"):
         build(max_batch=4)
     assert build(target=kiln.backends()[0].targets[0], backend=None).report.backend == "cpu"
@@ -213,6 +210,13 @@ def test_kinds_of_plans(images):
             kiln.Engine.open(build().plan, **option)
     with pytest.raises(kiln.InvalidConfig, match="backend"):
         kiln.Engine.open(build().plan, backend="reference")
+
+
+def test_strict_builds_refuse_layers_that_wait_for_the_host():
+    model = MODEL.parents[1] / "control_flow" / "while_collatz.onnx"
+    assert kiln.build(model, backend="wgpu", estimates=True).report.host_layers
+    with pytest.raises(kiln.Error, match="host"):
+        kiln.build(model, backend="wgpu", estimates=True, strict=True)
 
 
 def test_weights_come_with_the_load(images):
