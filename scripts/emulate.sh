@@ -28,14 +28,21 @@ if [ $# -gt 0 ]; then
 fi
 echo "KILN_EMULATOR_SEED=$KILN_EMULATOR_SEED"
 
-run() { cargo nextest run --workspace --no-fail-fast --status-level fail -E "$1"; }
+run() { echo "== $*"; cargo test --workspace --quiet --test "$1" -- "${@:2}"; }
 # Every operator, and every family of tiles.
-KILN_SAMPLE=${KILN_SAMPLE:-61} run 'binary(op_suite) & test(=cuda_backend)'
-KILN_SAMPLE=${KILN_SAMPLE:-199} run '(binary(tensor_cores) + binary(flash_attention) + binary(recurrent)) & test(agree_with_the_oracle)'
+KILN_SAMPLE=${KILN_SAMPLE:-61} run op_suite --exact cuda_backend
+for tiles in tensor_cores flash_attention recurrent; do
+    KILN_SAMPLE=${KILN_SAMPLE:-199} run "$tiles" agree_with_the_oracle
+done
 # The kernels of GPUs without tensor copies.
-KILN_EMULATED_CAPABILITY=80 KILN_SAMPLE=${KILN_SAMPLE:-499} run 'binary(tensor_cores) & test(=tiles_agree_with_the_oracle)'
-# Control flow on the device, formats, weights that are streamed, 8 bits.
-KILN_QUANTIZED_CASES=${KILN_QUANTIZED_CASES:-20} run '
-    binary(network_layers) & test(=on_cuda) + binary(io_formats) & test(cuda) + binary(host_layers) & test(cuda)
-    + binary(quantized) & test(cuda) + binary(streamed_weights) + binary(debug_tensors) & test(=states_on_cuda)
-    + binary(emulated)'
+KILN_EMULATED_CAPABILITY=80 KILN_SAMPLE=${KILN_SAMPLE:-499} run tensor_cores agree_with_the_oracle
+# Control flow on the device, formats, 8 and 4 bits, transforms, weights that are streamed, engines for other architectures.
+run network_layers --exact on_cuda
+run host_layers cuda
+run debug_tensors --exact states_on_cuda
+run io_formats cuda
+KILN_QUANTIZED_CASES=${KILN_QUANTIZED_CASES:-20} run quantized cuda
+run weight_codes cuda
+run fourier short_transforms frames_of directions_axes
+run streamed_weights
+run emulated
