@@ -186,7 +186,7 @@ fn refits_return_before_they_are_done() {
     let (mut refitter, report) = task.wait().unwrap();
     assert_eq!(report.unwrap().replaced, 1);
     assert!(now().to_f64().iter().all(|&y| y == 0.0));
-    // What fails is told by the task, and what was set stays set.
+    // The task reports failures, and weights that were set stay set.
     refitter.set("w1", Tensor::zeros(DType::F32, &[ROWS, ROWS]).unwrap()).unwrap();
     drop(permit);
     let task = refitter.refit_async().unwrap();

@@ -61,7 +61,7 @@ pub fn of(g: &Graph, config: &BuildConfig, sizes: &[Vec<u64>]) -> Result<Vec<Cas
                 Err(e) if i == usual => return Err(e),
                 Err(_) => continue,
             };
-            // Of points of one size the usual one stands for it.
+            // The usual point stands for all of one size.
             match kept.last().is_some_and(|last| last.0 == size) {
                 true if i > usual => continue,
                 true => drop(kept.pop()),

@@ -164,7 +164,7 @@ fn pick_others(
     own: &Tactic,
 ) -> Result<Vec<Other>, BuildError> {
     let mut others: Vec<Other> = Vec::new();
-    // What has fixed shapes is the same in all cases, and control flow has kernels of its own inside.
+    // Regions of fixed shapes are the same in all cases, and control flow has kernels of its own inside.
     let fixed = region.graph.value_ids().all(|v| region.graph.ty(v).static_dims().is_some());
     if fixed || own.name == flow::INTERPRETED {
         return Ok(others);

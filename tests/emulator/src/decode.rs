@@ -31,11 +31,7 @@ fn body(t: &Text<'_>) -> Result<Body, String> {
     let b32 = Type::Bits(32);
     Ok(match t.parts[0] {
         "ld" | "ldu" => {
-            let (mut space, of) = (t.space(), t.last_type()?);
-            let inside = t.operand(1)?.trim_matches(['[', ']']);
-            if t.names.is_passed(inside.split('+').next().unwrap_or_default()) {
-                space = Space::Local;
-            }
+            let (space, of) = (t.space_at(1)?, t.last_type()?);
             let named = |n: &str| if n == "_" { Ok(None) } else { t.names.register(n).map(Some) };
             let d = t.items(0)?.into_iter().map(named).collect::<Result<_, _>>()?;
             let fills = if t.operand(0)?.contains("%rd") { 64 } else { 32 };
@@ -48,11 +44,7 @@ fn body(t: &Text<'_>) -> Result<Body, String> {
             barrier: t.address(2)?,
         },
         "st" => {
-            let (mut space, of) = (t.space(), t.last_type()?);
-            let inside = t.operand(0)?.trim_matches(['[', ']']);
-            if t.names.is_passed(inside.split('+').next().unwrap_or_default()) {
-                space = Space::Local;
-            }
+            let (space, of) = (t.space_at(0)?, t.last_type()?);
             Body::Store { space, of, s: t.list(1, of)?, at: t.address(0)? }
         }
         "atom" | "red" => {

@@ -95,7 +95,7 @@ impl Launch<'_> {
         let shared = self.kernel.shared as usize + self.shared as usize;
         let memory = Memory {
             global,
-            // What nobody has written is no number.
+            // Memory that nobody has written is no number.
             shared: (0..size).map(|_| vec![0xff; shared]).collect(),
             parameter: self.parameter,
             cluster: cluster as usize,
@@ -119,7 +119,7 @@ impl Launch<'_> {
     fn warp(&self, block: u32, number: usize) -> Warp {
         let threads = (self.threads as usize - number * LANES).min(LANES);
         let alive = if threads == LANES { u32::MAX } else { (1 << threads) - 1 };
-        // What nobody has written is a number that no test expects.
+        // Registers that nobody has written hold a number that no test expects.
         let mut registers = vec![[0x7fc0_dead_7fc0_dead; LANES]; self.kernel.registers];
         let cluster = self.kernel.cluster;
         for (i, name) in SPECIAL.iter().enumerate() {

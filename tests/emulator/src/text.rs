@@ -158,6 +158,13 @@ impl<'a> Text<'a> {
         Ok(Address { base: self.value(base, Type::Bits(64))?, offset })
     }
 
+    /// The memory of the place that operand `i` is: parameters of calls are in a thread's own.
+    pub fn space_at(&self, i: usize) -> Result<Space, String> {
+        let inside = self.operand(i)?.trim_matches(['[', ']']);
+        let passed = self.names.is_passed(inside.split('+').next().unwrap_or_default());
+        Ok(if passed { Space::Local } else { self.space() })
+    }
+
     /// The memory that the name says.
     pub fn space(&self) -> Space {
         let found = self.parts.iter().find_map(|p| match *p {

@@ -160,7 +160,7 @@ fn product(
             _ if d < spaces.kept => batch.push(n, steps, d),
             // It was summed in an earlier product.
             [0, 0] => {}
-            // What one operand alone has is summed in it, before the product.
+            // Dimensions of one operand alone are summed in it, before the product.
             _ if operands.len() == 1 => first.push(n, steps, d),
             [a, 0] if a > 0 => first.push(n, steps, d),
             [0, b] if b > 0 => second.push(n, steps, d),

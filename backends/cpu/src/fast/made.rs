@@ -123,7 +123,7 @@ fn mel(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
         let (row, e) = ((i / bins) as i64, &edges[i % bins..i % bins + 3]);
         let (rise, fall) = (e[1].saturating_sub(e[0]), e[2].saturating_sub(e[1]));
         Num::F(match row {
-            // What falls wins where both do, as at the peak.
+            // The falling side wins where both apply, as at the peak.
             _ if (e[1]..e[2]).contains(&row) => e[2].saturating_sub(row) as f64 / fall as f64,
             _ if rise == 0 => f64::from(u8::from(row == e[1])),
             _ if (e[0]..=e[1]).contains(&row) => row.saturating_sub(e[0]) as f64 / rise as f64,

@@ -2,6 +2,7 @@
 
 use super::made::fill;
 use super::reduce::Lines;
+use super::sample::{Resized, numbers};
 use super::{Kernel, NodeCx, TABLES, Types, kernel};
 use crate::threads;
 use kiln_backend::BackendError;
@@ -9,7 +10,6 @@ use kiln_backend::stop::Checkpoints;
 use kiln_ir::expr::Num;
 use kiln_ops::sample::resize::RESIZE;
 use kiln_ops::sample::resize::coord::{Filter, Mode};
-use kiln_ops::sample::resize::plan::{Given, axes};
 use kiln_ops::util::strides;
 
 #[linkme::distributed_slice(TABLES)]
@@ -27,18 +27,13 @@ fn covers(t: &Types<'_>) -> bool {
 type Taps = Vec<Option<Vec<(usize, f64)>>>;
 
 fn resize(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
-    let attrs = cx.node.op.attrs();
-    let (dims, Some(shape), Ok(filter)) = (cx.shape(0).to_vec(), cx.out_shape(0), Filter::of(attrs)) else {
-        return Ok(false);
-    };
-    let numbers = |i: usize| Some(cx.args.get(i)?.as_ref()?.tensor().ok()?.to_f64());
-    let given =
-        Given { roi: numbers(1), scales: numbers(2), sizes: if cx.has(3) { cx.ints(3) } else { None } };
-    let (Ok(axes), Some(mut now), Ok(beyond), Some(dtype)) =
-        (axes(attrs, &dims, &shape, &given), numbers(0), attrs.float("extrapolation"), cx.out_dtype(0))
+    let beyond = cx.node.op.attrs().float("extrapolation");
+    let (Some(resized), Some(mut now), Ok(beyond), Some(dtype)) =
+        (Resized::of(cx), numbers(cx, 0), beyond, cx.out_dtype(0))
     else {
         return Ok(false);
     };
+    let Resized { dims, shape, filter, axes } = resized;
     let taps: Vec<Taps> = axes
         .iter()
         .map(|a| match a.is_identity() {

@@ -28,20 +28,42 @@ pub fn covers_resize(t: &Types<'_>) -> bool {
     }
 }
 
+/// A `resize` at the shapes of a run.
+pub struct Resized {
+    /// Sizes of the input.
+    pub dims: Vec<usize>,
+    /// Sizes of the output.
+    pub shape: Vec<usize>,
+    /// The weights of neighbours.
+    pub filter: Filter,
+    /// The mapping of each dimension.
+    pub axes: Vec<ResizeAxis>,
+}
+
+impl Resized {
+    /// The node's; none where its sizes are not known, or an input cannot be read.
+    pub fn of(cx: &NodeCx<'_>) -> Option<Resized> {
+        let attrs = cx.node.op.attrs();
+        let (dims, shape, filter) = (cx.shape(0).to_vec(), cx.out_shape(0)?, Filter::of(attrs).ok()?);
+        let sizes = if cx.has(3) { cx.ints(3) } else { None };
+        let given = Given { roi: numbers(cx, 1), scales: numbers(cx, 2), sizes };
+        let axes = axes(attrs, &dims, &shape, &given).ok()?;
+        Some(Resized { dims, shape, filter, axes })
+    }
+}
+
+/// All elements of an input.
+pub fn numbers(cx: &NodeCx<'_>, input: usize) -> Option<Vec<f64>> {
+    Some(cx.args.get(input)?.as_ref()?.tensor().ok()?.to_f64())
+}
+
 pub fn resize(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
-    let attrs = cx.node.op.attrs();
-    let (dims, Some(shape), Ok(filter)) = (cx.shape(0).to_vec(), cx.out_shape(0), Filter::of(attrs)) else {
-        return Ok(false);
-    };
-    let numbers = |i: usize| Some(cx.args.get(i)?.as_ref()?.tensor().ok()?.to_f64());
-    let given =
-        Given { roi: numbers(1), scales: numbers(2), sizes: if cx.has(3) { cx.ints(3) } else { None } };
-    let Ok(axes) = axes(attrs, &dims, &shape, &given) else { return Ok(false) };
+    let Some(Resized { dims, shape, filter, axes }) = Resized::of(cx) else { return Ok(false) };
     if matches!(filter.mode, Mode::Nearest(_)) {
         let own = strides(&dims);
         let place = |d: usize, o: usize| Some(filter.taps(&axes[d], o)?.first()?.0);
         let map = |d: usize| Map::indices(own[d], (0..shape[d]).map(|o| place(d, o)));
-        let extrapolation = attrs.float("extrapolation").unwrap_or(0.0);
+        let extrapolation = cx.node.op.attrs().float("extrapolation").unwrap_or(0.0);
         let Some(t) = cx.out_dtype(0) else { return Ok(false) };
         let fill = kiln_ir::Tensor::from_elems(t, &[1], &kiln_ir::Elems::F(vec![extrapolation]));
         let fill = fill.map(|t| t.bytes().to_vec()).unwrap_or_default();

@@ -1,10 +1,11 @@
 //! `kiln debug accuracy`: the error of each layer in narrow types against the network in f32. Layers that keep f32 have the reason.
 
 use super::precision::base;
+use super::prepared::Prepared;
 use crate::calibrate::CalibrationOptions;
 use crate::debug::rank::error;
 use crate::failure::Failure;
-use crate::given::{InputOptions, ask_for_given};
+use crate::given::InputOptions;
 use crate::options::{PluginOptions, ShapeOptions, TypeOptions};
 use crate::print::{Printer, number};
 use crate::session::{Session, load_layers};
@@ -67,15 +68,7 @@ struct Runner<'a> {
 /// Runs the command.
 pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     load_layers(&args.plugins)?;
-    let model = Model::open(&args.model)?;
-    let io = model.io_tensors().to_vec();
-    let mut given = args.inputs.clone();
-    given.random_inputs.get_or_insert(0);
-    let arrays = given.read(&io, out)?;
-    let mut shapes = args.shapes.request();
-    ask_for_given(&mut shapes, &arrays, &io);
-    let profile = shapes.profile(&io, &|_, _| 1)?.profile;
-    let inputs = given.complete(arrays, &io, &profile)?;
+    let Prepared { model, shapes, inputs } = Prepared::of(&args.model, &args.inputs, &args.shapes, out)?;
     let session = Session::with(&args.plugins, [args.backend.as_str()]);
     let mut wide = BuildOptions::default();
     (wide.backend, wide.shapes) = (Some(args.backend.clone()), shapes);

@@ -2,6 +2,7 @@
 
 mod accuracy;
 mod precision;
+mod prepared;
 mod reduce;
 
 use crate::failure::Failure;

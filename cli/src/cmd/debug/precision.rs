@@ -1,10 +1,11 @@
 //! `kiln debug precision`: the least set of layers to keep in f32 so that the others may be narrow.
 
+use super::prepared::Prepared;
 use crate::debug::checker::CheckOptions;
 use crate::debug::rank::{Ranked, error, least, sort};
 use crate::diff::Diff;
 use crate::failure::Failure;
-use crate::given::{InputOptions, ask_for_given};
+use crate::given::InputOptions;
 use crate::options::{PluginOptions, ShapeOptions, ToleranceOptions};
 use crate::print::{Printer, number};
 use crate::session::{Session, load_layers};
@@ -71,15 +72,7 @@ struct Search<'a> {
 /// Runs the command.
 pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     load_layers(&args.plugins)?;
-    let model = Model::open(&args.model)?;
-    let io = model.io_tensors().to_vec();
-    let mut inputs = args.inputs.clone();
-    inputs.random_inputs.get_or_insert(0);
-    let given = inputs.read(&io, out)?;
-    let mut shapes = args.shapes.request();
-    ask_for_given(&mut shapes, &given, &io);
-    let profile = shapes.profile(&io, &|_, _| 1)?.profile;
-    let inputs = inputs.complete(given, &io, &profile)?;
+    let Prepared { model, shapes, inputs } = Prepared::of(&args.model, &args.inputs, &args.shapes, out)?;
     let session = Session::with(&args.plugins, [args.backend.as_str()]);
     let mut search =
         Search { args, model, session, shapes, inputs, wanted: Outputs::default(), builds: 0, out };
