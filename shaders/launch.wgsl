@@ -1,4 +1,4 @@
-// What a kernel knows of its launch. `args` has the size of the grid, the place of the words of a fused expression, the span
+// A kernel's view of its launch. `args` has the size of the grid, the place of the words of a fused expression, the span
 // of the launch, the number of the step, and then the words of the kernel's parameters.
 
 @group(0) @binding(0) var<storage, read> args: array<u32>;
@@ -27,7 +27,7 @@ fn item_f32(list: List, i: u32) -> f32 {
     return bitcast<f32>(item(list, i));
 }
 
-// Where element `at` of an array of sizes `dims`, the last one innermost, lies by these strides.
+// Place of element `at` of an array of sizes `dims`, the last one innermost, by these strides.
 fn strided(dims: List, strides: List, at: u32) -> u32 {
     var rest = at;
     var found = 0u;

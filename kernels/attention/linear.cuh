@@ -69,7 +69,7 @@ template <class K> DEV void columns(const K& k, u32 t) {
     }
 }
 
-// What one step reads: R rows of key and first query, the decays of these rows, the value of this lane's column, beta.
+// Inputs of one step: R rows of key and first query, the decays of these rows, the value of this lane's column, beta.
 template <u32 R> struct Step {
     f32 key[R];
     f32 query[R];

@@ -1,4 +1,4 @@
-// What a block of attention does: its rows, its keys, and copies of them into shared memory.
+// The work of a block of attention: its rows, its keys, and copies of them into shared memory.
 #pragma once
 #include "instructions.cuh"
 

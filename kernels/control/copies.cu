@@ -105,7 +105,7 @@ __device__ inline u64 bits(const Leaf& leaf) {
     return *reinterpret_cast<const volatile u32*>(word) | high << 32;
 }
 
-// What they mean: an integer, or the bits of a double.
+// Their meaning: an integer, or the bits of a double.
 __device__ inline i64 meaning(u64 word, const Leaf& leaf) {
     const u64 v = word >> (leaf.at % 4 * 8);
     float f = 0.0f;

@@ -19,7 +19,7 @@ struct MmaMatmulParams {
     List b_batch;
 };
 
-// What is known of the lines of an operand: nothing, that they are whole vectors of 16 bytes, that they are not.
+// Knowledge of the lines of an operand: none, that they are whole vectors of 16 bytes, that they are not.
 enum KnownLines : u32 { ANY_LINES, WHOLE_LINES, UNEVEN_LINES };
 
 // Copies a tile of LINES lines by vectors, stage after stage: a thread keeps to its places. `step` elements lie from one line

@@ -90,7 +90,7 @@ template <class K> DEV f32 row_sum(u32 round, f32 v) {
     }
 }
 
-// The same for the greatest number.
+// Row-wise maximum: like the sum above, for the greatest number.
 template <class K> DEV f32 row_max(u32 round, f32 v) {
     if constexpr (K::T <= 32u) {
 #pragma unroll

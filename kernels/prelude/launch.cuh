@@ -1,4 +1,4 @@
-// What a kernel knows of its launch. Kernels are function templates over `K`, the structure of a generated unit: it has the
+// A kernel's view of its launch. Kernels are function templates over `K`, the structure of a generated unit: it has the
 // bindings (`k.x0(at)` loads an element of input 0, `k.emit0(at, v)` stores one of output 0), the functions and constants that a
 // kernel's file asks for, and the words of its parameters.
 #pragma once
@@ -26,7 +26,7 @@ template <class K> DEV i64 item_i64(const K& k, List list, u32 i) {
     return ci64(k.word(list.first + i * 2u + 1u), k.word(list.first + i * 2u));
 }
 
-// Where element `at` of an array of sizes `dims`, the last one innermost, lies by these strides.
+// Place of element `at` of an array of sizes `dims`, the last one innermost, by these strides.
 template <class K> DEV u32 strided(const K& k, List dims, List strides, u32 at) {
     u32 found = 0u;
     for (u32 d = dims.count; d > 0u; d--) {

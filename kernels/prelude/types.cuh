@@ -11,7 +11,7 @@ typedef int i32;
 typedef long long i64;
 typedef float f32;
 
-// What the copy engine knows of a tensor, as the driver makes it.
+// The copy engine's description of a tensor, as the driver makes it.
 struct alignas(64) TensorMap {
     u8 bytes[128];
 };

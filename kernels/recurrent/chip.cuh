@@ -24,7 +24,7 @@ template <class K> DEV f32 activate(const K& k, const RecurrentChipParams& p, u3
     return k.activation(d * K::PER_DIRECTION + i, v, select(v, 0.0f, v < 0.0f));
 }
 
-// What is added to a gate's products: both biases; where a GRU's reset gate comes between, that of the state alone.
+// Addend of a gate's products: both biases; where a GRU's reset gate comes between, that of the state alone.
 template <class K> DEV f32 bias_of(const K& k, u32 d, u32 g, u32 j) {
     if constexpr (K::BIAS) {
         const u32 at = (d * 2u * K::GATES + g) * K::HIDDEN + j;

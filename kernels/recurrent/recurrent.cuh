@@ -72,12 +72,12 @@ template <class K> DEV f32 activate(const K& k, const RecurrentParams& p, u32 d,
     }
 }
 
-// Where a sequence, one of its steps and its scratch lie.
+// Places of a sequence, of one of its steps and of its scratch.
 struct Step {
     u32 d, x, old_h, cell, reset;
 };
 
-// What a gated recurrent unit needs of all elements before the new state.
+// A gated recurrent unit's values of all elements that the new state needs.
 template <class K> DEV f32 reset_state(const K& k, const RecurrentParams& p, const Step& s, u32 j) {
     const f32 r = activate(k, p, s.d, 0u, gate(k, p, s.d, 1u, j, s.x, s.old_h));
     return K::LINEAR_BEFORE_RESET ? r : r * bitcast<f32>(k.scratch[s.old_h + j]);

@@ -58,7 +58,7 @@ DEV void send16(u32 to, const u32 (&v)[4], u32 barrier) {
                  : "memory");
 }
 
-// Where blocks of a grid leave states for product e.
+// Memory where blocks of a grid leave states for product e.
 template <class K> DEV u8* left_states(const K& k, const RecurrentChipParams& p, u32 cluster, u32 e) {
     return reinterpret_cast<u8*>(k.scratch + p.counters_at + p.counters) + u64(cluster * 2u + e % 2u) * K::STATE_BYTES;
 }

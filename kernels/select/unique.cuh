@@ -12,7 +12,7 @@ struct UniqueParams {
     u32 different;
 };
 
-// Where element i of a slice is.
+// Place of element i of a slice.
 DEV u32 slice_element(const UniqueParams& p, u32 slice, u32 i) {
     return (i / p.inner * p.count + slice) * p.inner + i % p.inner;
 }

@@ -52,7 +52,7 @@ template <class K> DEV void store(const K& k, u32 at, vec2<f32> v) {
 // Number t of a row, from memory or from the operator's input.
 template <class K> DEV vec2<f32> taken(const K& k, const FftParams& p, u32 row, u32 t) {
     switch (p.source) {
-        // Of an earlier pass.
+        // Left by an earlier pass.
         case 0u: { return stored(k, p.reads + row * p.length + t); }
         case 1u: { return sample(k, p, p.row + row, t); }
         // Times the chirp, filled up with zeros.
@@ -62,7 +62,7 @@ template <class K> DEV vec2<f32> taken(const K& k, const FftParams& p, u32 row, 
             }
             return times(sample(k, p, p.row + row, t), chirp(t, p.points));
         }
-        // What the chirp is undone by, around 0.
+        // Factors that undo the chirp, around 0.
         default: {
             const u32 away = ::min(t, p.length - t);
             if (away >= p.points) {

@@ -9,7 +9,7 @@ struct PadParams {
     List before;
 };
 
-// What stands outside of x, by `K::MODE`.
+// Value outside of x, by `K::MODE`.
 enum Mode : u32 { CONSTANT, EDGE, WRAP, REFLECT };
 
 // The element that stands at position i of an axis of n elements; -1 if there is none.

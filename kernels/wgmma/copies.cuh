@@ -28,7 +28,7 @@ DEV void spread_box(u32 to, const TensorMap* map, u32 barrier, u32 x, u32 of_32)
                  : "memory");
 }
 
-// What lies under one tap of neighbouring windows.
+// Elements under one tap of neighbouring windows.
 DEV void under_tap(u32 to, const TensorMap* map, u32 barrier, u32 c, i32 x, i32 y, u32 image, u32 dx, u32 dy) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
                  "%5, %6}], [%2], {%7, %8};" ::"r"(to),

@@ -14,7 +14,7 @@ DEV void meet() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); 
 DEV void met() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
 DEV void sync_group() { asm volatile("bar.sync 1, 128;" ::: "memory"); }
 
-// Where an address of this block lies in another one of the cluster.
+// Address in another block of the cluster that matches one of this block.
 DEV u32 address_in(u32 at, u32 rank) {
     u32 there;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
@@ -280,7 +280,7 @@ DEV void make_few(const K& k, u32 rows, u32 cols, bool constant, Weights weights
         }
     }
     if constexpr (SPLIT > 1u) {
-        // What was sent has arrived before its memory goes.
+        // All that was sent has arrived before its memory goes.
         meet();
         met();
     }

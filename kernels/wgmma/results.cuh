@@ -1,11 +1,11 @@
-// Where sums of wgmma go: to the fused expression as they are, or to scratch memory as parts that are added up by another kernel.
+// Destination of sums of wgmma: the fused expression, or scratch memory as parts that another kernel adds up.
 #pragma once
 #include "../conv/bias.cuh"
 #include "../prelude/launch.cuh"
 
 // Sums of the whole depth.
 template <class K> struct WholeSums {
-    // What is read for eight sums beside biases: the same for all rows, and the rest.
+    // Operands of eight sums beside biases: the same for all rows, and the rest.
     typedef typename K::Columns0 Across;
     typedef typename K::Rest0 Beside;
 

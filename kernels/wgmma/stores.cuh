@@ -4,7 +4,7 @@
 #include "results.cuh"
 #include "tiles.cuh"
 
-// Which sums: of the whole depth, or of a part of it.
+// Kinds of sums: of the whole depth, or of a part of it.
 template <class K, bool WHOLE = K::Tile::SPLIT == 1u> struct SumsOf {
     typedef WholeSums<K> Type;
 };
@@ -44,7 +44,7 @@ template <class K> struct Stores {
     static constexpr u32 EARLY_CHUNKS = ROOMY && !K::ONE_BY_ONE ? 1u : 0u;
     static constexpr u32 LINES = K::ONE_BY_ONE ? 1u : 2u;
 
-    // What sums of 32 columns of a part of a lane are stored with, of LINES of its two rows.
+    // Operands that sums of 32 columns of a part of a lane are stored with, for LINES of its two rows.
     struct Chunk {
         Biases<K> biases;
         typename To::Across across;

@@ -8,7 +8,7 @@ fn left(at: u32, step: Step) -> Operand {
     return x1(at + step.weight);
 }
 
-// Where the elements under a tap of four windows lie in channel 0, and whether they do.
+// Places in channel 0 of the elements under a tap of four windows, and whether they lie inside.
 struct FourPlaces {
     at: vec4<u32>,
     inside: vec4<bool>,
@@ -102,7 +102,7 @@ fn conv_block(
     let last = hi();
     var q = lo();
     while (q < last) {
-        // Where a tap meets the windows is found once for a run of channels.
+        // The place where a tap meets the windows is found once for a run of channels.
         let tap = q / p.group_channels;
         let c0 = q % p.group_channels;
         let count = min(min(p.group_channels - c0, last - q), RUN);

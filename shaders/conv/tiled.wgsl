@@ -37,7 +37,7 @@ fn load_a(shape: ConvProduct, base: u32, e: u32, k0: u32, i0: u32) {
     tile_a[e % TILE_K * TILE_STEP_A + r / 4u][r % 4u] = v;
 }
 
-// Where the windows of the columns start, and how far from that the taps of the tile are; the last number is the channel.
+// Starts of the windows of the columns, and distances of the tile's taps from them; the last number is the channel.
 var<workgroup> column_starts: array<vec3<i32>, TILE_N>;
 
 var<workgroup> tap_steps: array<vec4<i32>, TILE_K>;

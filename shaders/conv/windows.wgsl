@@ -142,7 +142,7 @@ fn reaching(w: Windows, p: vec3<i32>, t: Tap) -> i32 {
     return select(-1, (c.x * w.output.y + c.y) * w.output.z + c.z, met);
 }
 
-// Where an element lies among `channels` channels of `places` places, with channels last where `LAST`.
+// Place of an element among `channels` channels of `places` places, with channels last where `LAST`.
 fn lie(image: u32, channel: u32, channels: u32, place: u32, places: u32) -> u32 {
     if (LAST) {
         return (image * places + place) * channels + channel;

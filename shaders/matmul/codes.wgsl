@@ -46,7 +46,7 @@ fn codes_word(p: CodesParams, row: u32, column: u32, w: u32) -> vec4<f32> {
     return run * x2(part);
 }
 
-// What an output's sums were before this launch.
+// An output's sums before this launch.
 fn codes_first(p: CodesParams, row: u32, column: u32, part: u32) -> vec4<f32> {
     var sums = vec4<f32>(0.0);
     if (lo() > 0u && part == 0u && column < p.columns) {

@@ -11,7 +11,7 @@ fn det_params() -> DetParams {
     );
 }
 
-// Where scratch memory has an element of a matrix.
+// Place of an element of a matrix in scratch memory.
 fn cell(matrix: u32, i: u32, j: u32) -> u32 {
     let n = det_params().rows;
     return (matrix * n + i) * n + j;

@@ -53,7 +53,7 @@ fn left(start: u32, step: Step) -> u32 {
     return w;
 }
 
-// The same of a column of B.
+// Loads a column of B like a row of A above.
 fn right(start: u32, step: Step) -> u32 {
     let at = start + step.b;
     if (step.whole_b) {

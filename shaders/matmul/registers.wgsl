@@ -71,7 +71,7 @@ fn add(s: Block, t: Block) -> Block {
     return n;
 }
 
-// Where rows or columns of an operand start.
+// Starts of rows or columns of an operand.
 struct Starts {
     a: vec4<u32>,
     b: vec4<u32>,
@@ -175,7 +175,7 @@ fn half_of(cells: ptr<function, Cells>, at: u32) -> Half {
     return n;
 }
 
-// What the launch before this one kept.
+// Sums that the launch before this one kept.
 fn kept_block(results: Results) -> Block {
     var cells: Cells;
     for (var q = 0u; q < BLOCK_M * BLOCK_N; q++) {

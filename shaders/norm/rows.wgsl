@@ -32,7 +32,7 @@ fn tree_second(lane: u32, v: f32) -> f32 {
     return r;
 }
 
-// What a thread finds in elements begin .. end of a row.
+// A thread's result over elements begin .. end of a row.
 fn lane_first(row: u32, begin: u32, end: u32, lane: u32) -> f32 {
     let base = row_start(row);
     var a = neutral();
@@ -75,7 +75,7 @@ fn rows(
     }
 }
 
-// Where scratch memory has what a part of a row finds.
+// Place in scratch memory of the result of a part of a row.
 fn of_part(row: u32, part: u32, rows: u32) -> u32 {
     return rows * 2u + row * hi() + part;
 }
@@ -221,7 +221,7 @@ fn merge(a: f32, b: f32) -> f32 {
     return a + b;
 }
 
-// What merges with any number to that number.
+// The neutral element: merged with any number it gives that number.
 fn neutral() -> f32 {
     return 0.0;
 }

@@ -83,7 +83,7 @@ fn activate(p: RecurrentParams, d: u32, n: u32, value: f32) -> f32 {
     }
 }
 
-// Where a sequence and one of its steps lie.
+// Places of a sequence and of one of its steps.
 struct Place {
     d: u32,
     b: u32,
@@ -135,7 +135,7 @@ fn start_state(s: Place, j: u32) {
     scratch[s.cell + j] = bitcast<u32>(c);
 }
 
-// What a gated recurrent unit needs of all elements before the new state.
+// A gated recurrent unit's values of all elements that the new state needs.
 fn reset_state(p: RecurrentParams, s: Place, j: u32) {
     let r = activate(p, s.d, 0u, gate(p, s.d, 1u, j, s.x, s.old_h));
     if (LINEAR_BEFORE_RESET) {
@@ -251,7 +251,7 @@ fn recur(
     }
 }
 
-// The same of step lo() for states too wide for one workgroup, a launch for each part, a thread for each element.
+// Step lo() for states too wide for one workgroup, a launch for each part, a thread for each element.
 @compute @workgroup_size(64)
 fn wide_start(
     @builtin(workgroup_id) id: vec3<u32>,

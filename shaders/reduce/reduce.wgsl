@@ -89,7 +89,7 @@ fn tree(lane: u32, mine: Sum) -> Sum {
     return partial[0];
 }
 
-// What a thread finds in elements begin .. end of a result.
+// A thread's result over elements begin .. end of a result.
 fn lane_sum(at: u32, begin: u32, end: u32, lane: u32) -> Sum {
     let p = reduce_params();
     let base = strided(p.kept_dims, p.kept_strides, at);

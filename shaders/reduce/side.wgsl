@@ -32,7 +32,7 @@ fn side_top(lane: u32, width: u32, mine: f32) -> f32 {
     return side_tops[lane - lane % width];
 }
 
-// What a thread finds in elements from `begin` to `end`.
+// A thread's result over elements from `begin` to `end`.
 fn side_part(begin: u32, end: u32, width: u32) -> SideSum {
     var acc = side_empty();
     for (var at = begin; at < end; at += width) {

@@ -71,7 +71,7 @@ fn around(v: f32, size: u32) -> Around {
     return Around(low, low + 1, x - f32(low));
 }
 
-// What samples lo() .. hi() of a bin and those of the launches before give together.
+// Result of samples lo() .. hi() of a bin together with those of the launches before.
 fn roi_align(at: u32) -> f32 {
     let p = roi_align_params();
     let ox = at % p.columns;

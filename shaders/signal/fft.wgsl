@@ -88,7 +88,7 @@ fn store(at: u32, v: vec2<f32>) {
 fn taken(row: u32, t: u32) -> vec2<f32> {
     let p = fft_params();
     switch (p.source) {
-        // Of an earlier pass.
+        // Left by an earlier pass.
         case 0u: {
             return stored(p.reads + row * p.length + t);
         }
@@ -102,7 +102,7 @@ fn taken(row: u32, t: u32) -> vec2<f32> {
             }
             return times(sample(p.row + row, t), chirp(t, p.points));
         }
-        // What the chirp is undone by, around 0.
+        // Factors that undo the chirp, around 0.
         default: {
             let away = min(t, p.length - t);
             if (away >= p.points) {

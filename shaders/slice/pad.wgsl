@@ -16,7 +16,7 @@ fn pad_params() -> PadParams {
     );
 }
 
-// What stands outside of x, by `MODE`.
+// Value outside of x, by `MODE`.
 const CONSTANT: u32 = 0u;
 const EDGE: u32 = 1u;
 const WRAP: u32 = 2u;

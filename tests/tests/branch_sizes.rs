@@ -151,7 +151,7 @@ fn programs(backend: &Arc<dyn Backend>, seeds: std::ops::Range<u64>) {
             let bits = [rng.int(0, 1) == 0, rng.int(0, 1) == 0];
             let inputs = [rng.tensor(DType::F32, &[rows, 3]), truth(bits[0]), truth(bits[1])];
             set(&mut context, &inputs);
-            // What the run before leaves open is not asked for.
+            // Sizes that the run before leaves open are not asked for.
             (0..=run % 2).for_each(|_| context.enqueue().unwrap());
             let what = format!("{}, seed {seed}, run {run}, {rows} rows, {bits:?}", backend.name());
             same(&context.outputs().unwrap(), &g.eval(&inputs).unwrap(), &what);

@@ -341,7 +341,7 @@ fn a_context_that_goes_takes_its_endless_run_along() {
             let start = Instant::now();
             let started = context.enqueue();
             drop(context);
-            // Where the host walks, `enqueue` itself ends at the limit.
+            // When the host walks, `enqueue` itself ends at the limit.
             let host = matches!(started, Err(RuntimeError::TimedOut { .. }));
             assert!(host || start.elapsed() < WORST, "{}: {:?}", case.name, start.elapsed());
             let mut next = case.engine.create_context().unwrap();

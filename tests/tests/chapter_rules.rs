@@ -59,7 +59,7 @@ fn missing_weights_are_told_by_name_and_by_role() {
     let mut left: BTreeSet<String> = all.iter().cloned().collect();
     let roles = by_role(&stripped);
     assert!(roles.contains("conv1.weight") && roles.is_subset(&left), "{roles:?}, {left:?}");
-    // What is told is complete: supplying it makes nothing else missing.
+    // The list is complete: supplying it makes nothing else missing.
     for name in &all {
         assert!(stripped.refit().is_err(), "{name} is missing");
         let shape = stripped.prototype(name).unwrap().shape.clone();

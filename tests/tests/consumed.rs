@@ -38,7 +38,7 @@ fn waits(backend: &Arc<dyn Backend>) {
     for _ in 0..3 {
         context.enqueue().unwrap();
         context.wait_consumed().unwrap();
-        // What was given may be replaced now.
+        // The given tensor may be replaced now.
         context.set_input("input", Tensor::zeros(kiln_ir::DType::F32, &[BATCH, 1, 28, 28]).unwrap()).unwrap();
         context.wait().unwrap();
         close(&context.outputs().unwrap()[0].1, name);

@@ -271,7 +271,7 @@ fn weights_that_a_body_reads_are_refitted() {
     let two = weight(&mut net, None, Tensor::f32(&[2], &[2.0, 2.0]).unwrap());
     let l = counted(&mut net, "loop", n);
     let y = carry(&mut net, l, x, |net, y| {
-        // What is derived from weights inside of the loop follows them, too.
+        // Values derived from weights inside of the loop follow them, too.
         let twice = plain(net, "twice", "mul", &[w, two]);
         let y = plain(net, "scaled", "mul", &[y, twice]);
         let of = conditional(net, c);

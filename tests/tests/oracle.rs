@@ -2,7 +2,7 @@
 //!
 //! `scripts/setup.sh` writes a few cases of each operator by `tests/oracle/make.py`. More of them, with other seeds:
 //! `tests/oracle/make.py FOLDER --count 70 --seed 5`, then `KILN_ORACLE=FOLDER`. `KILN_OPS=Conv,Resize` picks operators.
-//! What ONNX Runtime and Kiln disagree on stands in `tests/oracle/differences.txt`, with the reason.
+//! Cases that ONNX Runtime and Kiln disagree on stand in `tests/oracle/differences.txt`, with the reason.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 

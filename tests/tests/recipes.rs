@@ -148,7 +148,7 @@ fn refits_are_all_or_nothing() {
         matches!(r.set("conv1.weight", b["conv1.bias"].clone()), Err(RuntimeError::Refit(m)) if m.contains("conv1.weight"))
     );
     assert!(constants(&e) == before);
-    // What derived weights are made of is told whole: setting exactly that is enough.
+    // All sources of derived weights are named: setting exactly those is enough.
     for name in b.keys() {
         let mut r = e.refitter().unwrap();
         r.set(name, b[name].clone()).unwrap();

@@ -66,7 +66,7 @@ fn outputs_are_the_same_within_any_budget() {
             let waits = context.counters().backend.host_syncs > 0;
             assert_eq!(waits, budget < all, "{}: weights are copied in the run", backend.name());
         }
-        // What a budget below the least is refused with, and that nothing changes then.
+        // A budget below the least is refused with an error, and nothing changes then.
         let e = engine.set_weight_budget(Some(least - 1)).unwrap_err().to_string();
         assert!(e.contains(&format!("at least {least} bytes")), "{e}");
         assert_eq!(engine.weight_budget(), Some(all * 2));

@@ -338,7 +338,7 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let cache = count(&[p.batch, p.kv_heads, p.keys]);
     let grids =
         [scores, rows, rows * p.v_size as u64, cache * p.size as u64, cache * p.v_size as u64, scores];
-    // Which outputs the entries are for.
+    // The outputs that the entries are for.
     let outputs = [None, None, None, Some(1), Some(2), Some(3)];
     let wanted = |j: Option<usize>| j.is_none_or(|j| cx.wanted.get(j).copied().unwrap_or(true));
     let launches = grids.into_iter().enumerate().filter(|&(k, _)| wanted(outputs[k]));

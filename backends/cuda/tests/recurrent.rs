@@ -83,7 +83,7 @@ impl Case {
     }
 
     fn differs(&self, wanted: &[Tensor], found: &[Tensor]) -> Option<String> {
-        // Of numbers up to 1: what the type rounds to, and what that becomes in the course of the steps.
+        // For numbers up to 1: the type's rounding, and what it grows to in the course of the steps.
         let noise = match self.dtype {
             DType::F16 => 4e-3,
             DType::BF16 => 3e-2,

@@ -70,7 +70,7 @@ fn numbers_beyond_32_bits() {
         let shapes = Arc::new(program.shapes(&given).expect(name));
         let mut cx = device.load(program).and_then(|e| e.context()).expect(name);
         let found = cx.enqueue(&given, &shapes).and_then(|()| cx.outputs());
-        // What is out of range there is out of range here, whatever its low 32 bits say.
+        // A number out of range there is out of range here, whatever its low 32 bits say.
         let outcome = match (op.eval(&inputs), found) {
             (Ok(_), Ok(found)) => {
                 check(&op, &inputs, &found, Latitude { flush: true, ..Latitude::default() })

@@ -15,7 +15,7 @@ pub fn sum_or_difference() -> Result<Network, Error> {
     let y = net.add_input("y", TensorType::new(DType::F32, [5]))?;
     let choice = net.add_if_conditional()?;
     net.set_condition(choice, condition)?;
-    // What depends on these is computed only in the branch that is taken.
+    // Layers that depend on these are computed only in the branch that is taken.
     let x = net.add_if_input(choice, x)?.output(0)?;
     let y = net.add_if_input(choice, y)?.output(0)?;
     let sum = net.add_elementwise(x, y, ElementwiseOp::Sum)?.set_name("sum")?.output(0)?;

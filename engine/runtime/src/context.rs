@@ -337,7 +337,7 @@ impl ExecutionContext {
             Some(outs) => outs,
             None => self.under_flag(|context| context.outputs()).map_err(|e| self.ended(e))?,
         };
-        // What was asked to stop may have ended early: its outputs count as incomplete.
+        // A run that was asked to stop may have ended early: its outputs count as incomplete.
         if let Some(cause) = self.control.end() {
             return Err(cause.error(String::new()));
         }

@@ -141,7 +141,7 @@ unsafe extern "C" fn supported_devices(
                 }
                 let mut options: *mut OrtKeyValuePairs = std::ptr::null_mut();
                 (ort.api.CreateKeyValuePairs)(&raw mut options);
-                // What the user says goes before what the device suggests.
+                // The user's options go before the device's suggestions.
                 let backend = backend.unwrap_or(c"cpu");
                 (ort.api.AddKeyValuePair)(options, c"kiln_backend".as_ptr(), backend.as_ptr());
                 let mut one = std::ptr::null_mut();

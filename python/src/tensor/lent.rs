@@ -28,7 +28,7 @@ impl Drop for Owner {
         if matches!(self, Owner::Kiln(_) | Owner::Object(_)) {
             return;
         }
-        // Where the interpreter is gone, so are those who could take the memory back.
+        // If the interpreter is gone, so are those who could take the memory back.
         Python::try_attach(|_| match self {
             // SAFETY: the view was filled by `PyObject_GetBuffer`, and is released once.
             Owner::Buffer(view) => unsafe { ffi::PyBuffer_Release(&raw mut **view) },

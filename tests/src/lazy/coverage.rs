@@ -48,7 +48,7 @@ fn visit(graph: &Graph, place: Option<Place>, found: &mut BTreeSet<Pair>) {
     for (_, node) in graph.nodes() {
         let first = node.inputs.first().copied().flatten();
         if let (Some(place), Some(family), Some(v)) = (place, of_op(node.op.name()), first) {
-            // What a selection is about is its second input.
+            // The data of a selection is its second input.
             let about = if node.op.name() == "select" { node.inputs.get(1).copied().flatten() } else { None };
             found.insert((family, place, graph.ty(about.unwrap_or(v)).dtype));
         }

@@ -206,7 +206,7 @@ impl Spec<'_> {
     /// Facts that a tensor inside of a loop would have if there were an iteration. Lengths that only an
     /// iteration decides stay unknown.
     fn fact(&mut self, t: TensorId, at: &Index, inside: usize) -> Result<Fact, String> {
-        // What varies only in loops that an element is asked of is known.
+        // An index that varies only in loops that an element is asked of is known.
         let unknown =
             |m: &(usize, usize)| self.varies[m.0].iter().any(|n| *n == inside || !at.contains_key(n));
         let maker = self.said.makers.get(&t).copied().filter(unknown);

@@ -1,7 +1,7 @@
 //! The op suite: every operator's problems on every backend and by every tactic, against the oracle.
 //!
 //! A problem runs through the contract of backends as a program whose memory is poisoned and watched (see [`guard`]).
-//! What a backend refuses must be on its list of refusals (see [`refusals`]), and nothing else may be.
+//! Every refusal of a backend must be on its list of refusals (see [`refusals`]), and nothing else may be.
 
 #[cfg(test)]
 mod faulty;

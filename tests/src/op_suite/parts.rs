@@ -55,7 +55,7 @@ impl Subject {
             let whole = runs.run()?.swap_remove(0);
             let (part, rest) = cut(&whole, &shape, placed).ok_or("a part that can't be cut out")?;
             expected.check(&[part])?;
-            // What nobody wrote is all zeros or all ones, as poison is.
+            // Memory that nobody wrote is all zeros or all ones, as poison is.
             let touched = rest.iter().any(|&b| b != 0 && b != 0xff);
             if touched && self.backend.name() != "cpu" {
                 return Err("elements around the part were written".to_owned());

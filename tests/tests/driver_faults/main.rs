@@ -459,7 +459,7 @@ fn hangs() {
             assert_eq!(cx.fake.misuse(), "", "{what}");
             assert!(ended.is_some() || faults.hung(), "{what}");
             given_up += usize::from(ended.is_none());
-            // What hangs cannot be given back.
+            // A device that hangs cannot be given back.
             cx.fake.set("forget", 1);
         }
         assert!(given_up >= 6, "{}: {given_up}", case.name);

@@ -41,7 +41,7 @@ pub fn compile(
 ) -> Vec<String> {
     let start = Instant::now();
     let done = parallel(sources, |(text, what)| match explain(text, arch) {
-        // What the compiler says of wgmma that it could not keep in flight.
+        // The compiler's remarks on wgmma that it could not keep in flight.
         Ok(c) if c.log.contains("C75") => (Vec::new(), Some(format!("{what} for {arch}: {}", c.log))),
         Ok(c) => {
             let takes = resources(&c.log);

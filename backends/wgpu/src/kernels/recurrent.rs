@@ -29,7 +29,7 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     // Gates, and elements of their products.
     let element = 4 * (s.inputs + s.hidden + 2);
     let rows = s.hidden.div_ceil(64);
-    // What comes before the first step and behind the last one.
+    // The parts before the first step and behind the last one.
     let around = 2 * rows + 8;
     if (element + 3) * rows + around > cx.rounds {
         return wide(cx, w, steps, element, groups * s.hidden as u64, scratch);

@@ -94,7 +94,7 @@ impl LaunchProgram {
     /// The launches of a run; `None` where the program does not [fit](LaunchProgram::fits).
     ///
     /// # Errors
-    /// Where it has no launches for the shapes of the run.
+    /// If it has no launches for the shapes of the run.
     pub fn evaluate(&self, site: &LaunchSite<'_>) -> Result<Option<Vec<Launch>>, BackendError> {
         if !self.fits(site.rounds) {
             return Ok(None);

@@ -111,7 +111,7 @@ impl LaunchTables {
     /// The launches of a run.
     ///
     /// # Errors
-    /// Where the run has other shapes than the profiles allow.
+    /// If the run has other shapes than the profiles allow.
     pub fn find(&self, site: &LaunchSite<'_>) -> Result<Vec<Launch>, BackendError> {
         let values: Option<Vec<i64>> = self.variables.iter().map(|v| v.value(site)).collect();
         let values = values.ok_or_else(|| {
@@ -153,7 +153,7 @@ impl Recorder {
     /// The tables of these variables.
     ///
     /// # Errors
-    /// Where there are too many.
+    /// If there are too many.
     pub fn finish(self, variables: Vec<Variable>) -> Result<LaunchTables, BackendError> {
         if variables.len().max(self.tables.len()) > MOST_TABLES {
             let found = format!("{} variables and {} forms", variables.len(), self.tables.len());

@@ -16,7 +16,7 @@ pub(super) fn guard(err: *mut kiln_error, f: impl FnOnce() -> Result<(), Backend
 
 /// Runs `f`; a panic becomes an error.
 pub(super) fn contain<T>(f: impl FnOnce() -> Result<T, BackendError>) -> Result<T, BackendError> {
-    // What `f` leaves half done belongs to an object that is poisoned, so nobody sees it.
+    // Anything that `f` leaves half done belongs to an object that is poisoned, so nobody sees it.
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(result) => result,
         Err(payload) => Err(BackendError::Panicked(message(payload))),

@@ -12,7 +12,7 @@ fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
         return Ok(0);
     }
     let mut changes = 0;
-    // What was inlined may hold conditionals itself.
+    // An inlined body may hold conditionals itself.
     loop {
         let found = g.nodes().find_map(|(id, n)| taken(g, n).map(|(t, v)| (id, t, v)));
         let Some((id, taken, given)) = found else { break };

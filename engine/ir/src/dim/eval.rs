@@ -155,7 +155,7 @@ mod tests {
         let k = Dim::device("k", Some(Dim::host("n") * 4.into()));
         assert_eq!((k.clone() + 1.into()).upper_bound(), Some(Dim::host("n") * 4.into() + 1.into()));
         assert_eq!(Dim::device("u", None).upper_bound(), None);
-        // What shrinks as the device's number grows is bounded at its least.
+        // An expression that shrinks as the device's number grows is bounded at that number's least.
         let n = Dim::host("n");
         assert_eq!((n.clone() - k.clone()).upper_bound(), Some(n.clone()));
         assert_eq!(Dim::new(1000).floor_div(&k).upper_bound(), Some(1000.into()));

@@ -88,7 +88,7 @@ impl Moe {
         let results = self.product(b, inner, GATE + 2)?;
         let share = self.shares(b, experts)?;
         let weighted = b.plain(MUL, &[results, share])?;
-        // What was not selected does not count, be it infinite.
+        // An expert that was not selected does not count, be its output infinite.
         let dtype = b.dtype(hidden);
         let zero = b.number(dtype, 0.0)?;
         let none = b.plain(EQUAL, &[share, zero])?;

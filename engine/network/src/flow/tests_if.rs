@@ -168,7 +168,7 @@ fn branches_of_different_ranks_are_refused_with_what_to_do_and_that_works() {
     let axis = constant(&mut net, ints(DType::I64, &[1], &[0]));
     let row = net.add_layer("row", "unsqueeze", Attrs::new(), &[Some(x), Some(axis)]).unwrap()[0];
     let rows = net.add_if_output(c, row, m).unwrap().output(0).unwrap();
-    // What reads the result, once in each branch.
+    // A reader of the result, once in each branch.
     let sum = |net: &mut Network, name: &str, t: TensorId, axes: u32| {
         net.add_reduce(t, ReduceOp::Sum, axes, false).unwrap().set_name(name).unwrap().output(0).unwrap()
     };

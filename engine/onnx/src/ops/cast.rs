@@ -42,7 +42,7 @@ fn cast(cx: &mut Cx<'_>) -> Outs {
 fn bit_cast(cx: &mut Cx<'_>) -> Outs {
     let number = cx.require_attr::<i64>("to")?;
     let (x, to) = (cx.input(0)?, dtype_of_number(number)?);
-    // What the network holds in another type has other bits there.
+    // A value that the network holds in another type has other bits there.
     use DataType::{Double, Int16, Uint4, Uint16, Uint32, Uint64};
     let named = i32::try_from(number).ok().and_then(DataType::from_number);
     if let Some(of @ (Double | Int16 | Uint4 | Uint16 | Uint32 | Uint64)) = named {

@@ -83,7 +83,7 @@ fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
     let natural = |d: &Dim| if to_real { (d.clone() - 1.into()) * 2.into() } else { d.clone() };
     let length = host_scalar(cx, 1, "length", None)?;
     match host_scalar(cx, 2, "axis", None)?.map(|d| d.as_const()) {
-        // Which axis changes is not known, so that any may.
+        // The axis that changes is not known, so that any may.
         Some(None) => {
             let bound = |d: &Dim| d.max_with(length.as_ref().unwrap_or(&natural(d)));
             for (i, d) in dims[..rank - 1].iter_mut().enumerate() {

@@ -235,7 +235,7 @@ fn infer_center(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
 fn eval_center(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
     let x = cx.input(0)?;
     let to = cx.out_shape(0)?;
-    // Where the first element of the result lies in x: before it where there is padding.
+    // The place in x of the result's first element: before x where there is padding.
     let shift: Vec<i64> = x
         .shape()
         .iter()

@@ -187,7 +187,7 @@ impl ExecutionContext {
             self.deliver_early()?;
             return self.report_debug();
         }
-        // What was asked to stop may have ended early.
+        // A run that was asked to stop may have ended early.
         self.in_flight = false;
         let cause = self.control.end();
         cause.map_or(Ok(()), |c| Err(c.error(String::new())))

@@ -37,7 +37,7 @@ impl Program {
             let more = if place == Place::Both { self.g.rng.int(0, 1) } else { 0 };
             self.count(&mut w, most + more, place)?;
         }
-        // What every body has: something from the construct around, so that it lies in it, and a counter.
+        // Every body has something from the construct around, so that it lies in it, and a counter.
         let around = self.g.frame().last().cloned();
         self.g.frames.push(Vec::new());
         if let Some(v) = around {
@@ -180,7 +180,7 @@ impl Program {
         }
         let rest = self.rest()?;
         for v in rest {
-            // What has all dimensions that there may be can't be stacked; nobody reads it then.
+            // A value that has all dimensions that there may be can't be stacked; nobody reads it then.
             if self.g.net.is_inside(v.id, w.of)? && v.shape().len() < MAX_DIMS {
                 outs.push(self.stack(w, &v, depth)?);
             }

@@ -32,7 +32,7 @@ pub fn estimate(site: &Site<'_>, tile: &Tile, heads: &Heads) -> Option<f64> {
         None => share.min(keys).div_ceil(tile.keys) as f64,
     };
     let width = (heads.of_keys + heads.of_values) as f64;
-    // Of a multiprocessor: products, and what they read.
+    // Per multiprocessor: products, and what they read.
     let strips = (rows.min(tile.rows).div_ceil(16) * (keys.min(tile.keys)).div_ceil(8)) as f64;
     let deep = tile.rows / tile.warps.0 / 16;
     let rate = if capability(&site.target.arch) == 80 { 1800.0 } else { 1450.0 };

@@ -227,7 +227,7 @@ impl Moves {
         sorted.sort_by(|a, b| a.key.cmp(&b.key));
         let rank: Vec<usize> =
             moved.parts().filter_map(|p| sorted.iter().position(|s| s.key == p.key)).collect();
-        // What lies together before and after moves as one.
+        // Dimensions that lie together before and after move as one.
         let mut runs: Vec<(usize, Dim)> = Vec::new();
         for (i, &r) in rank.iter().enumerate() {
             match runs.last_mut() {

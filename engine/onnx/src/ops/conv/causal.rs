@@ -133,7 +133,7 @@ fn present(cx: &mut Cx<'_>, x: TensorId, k: i64, missing: i64) -> Result<TensorI
     if k == 1 {
         return cx.slice(x, 2, 0, 0);
     }
-    // Of a length that is known only what is kept is padded.
+    // Where the length is known, only the part that is kept is padded.
     let length = cx.dim(x, 2).and_then(|d| d.as_const());
     let (x, zeros) = match length.filter(|_| missing > 0) {
         Some(length) => (cx.slice(x, 2, 1 - k, i64::MAX)?, (k - 1 - length).max(0)),

@@ -100,7 +100,7 @@ impl Scores {
     fn push(&mut self, step: Step) -> Option<()> {
         match step {
             Step::Nothing => {}
-            // What was added, or hides, may not fit into the narrower type.
+            // A bias or mask may not fit into the narrower type.
             Step::Narrow => self.terms.is_empty().then_some(())?,
             Step::Tanh => {
                 (self.terms.is_empty() && self.cap.is_none()).then_some(())?;

@@ -13,7 +13,7 @@ impl Walk {
         if let Some(known) = self.known.get(&v) {
             return Ok(*known);
         }
-        // What depends on itself depends on a state.
+        // A value that depends on itself depends on a state.
         self.known.insert(v, None);
         let made = self.make(w, v)?;
         self.known.insert(v, made);
