@@ -53,7 +53,7 @@ fn left(start: u32, step: Step) -> u32 {
     return w;
 }
 
-// Loads a column of B like a row of A above.
+// Up to four elements of a column of B as the bytes of a word, then zeros.
 fn right(start: u32, step: Step) -> u32 {
     let at = start + step.b;
     if (step.whole_b) {
