@@ -246,7 +246,11 @@ impl<D: Executor> GpuContext<D> {
         let shapes = self.shapes.clone().ok_or_else(nothing)?;
         let out = match self.outputs.take().ok_or_else(nothing)? {
             Outputs::Taken(t) => t,
-            Outputs::Copied(copied) => self.collect(copied, shapes)?,
+            Outputs::Copied(copied) => {
+                let out = self.collect(copied, shapes)?;
+                self.run.check_guards(&mut self.queue)?;
+                out
+            }
         };
         self.outputs = Some(Outputs::Taken(out.clone()));
         Ok(out)

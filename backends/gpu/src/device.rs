@@ -16,6 +16,8 @@ pub trait Device: Sized + Send + Sync + 'static {
 
     /// Whether launches name memory by address, so that a buffer that a larger one replaces has to stay until they are done.
     const KEEPS_REPLACED: bool;
+    /// Whether a kernel sees ranges as bindings, which it cannot leave.
+    const BINDS_RANGES: bool;
     /// Bytes behind the arena, for devices that bind no empty range.
     const ARENA_TAIL: u64;
     /// The largest buffer that several weights share.

@@ -10,6 +10,7 @@ mod context;
 mod device;
 mod extent;
 mod extras;
+mod guards;
 mod launches;
 mod loaded;
 mod memory;

@@ -2,6 +2,7 @@
 
 use crate::checks::RECORD_WORDS;
 use crate::device::{Buffer, Device, Queue, Range};
+use crate::guards::{Held, Pattern};
 use kiln_backend::{BackendError, Place, Program, StreamPlan};
 use kiln_ir::ValueId;
 use std::collections::HashMap;
@@ -123,12 +124,14 @@ fn no_memory(program: &Program) -> BackendError {
 /// The buffers of one run. All grow and never shrink.
 pub struct Memory<D: Device> {
     arena: Arena<D>,
-    inputs: Vec<Option<D::Buffer>>,
-    own: HashMap<ValueId, D::Buffer>,
-    scratch: Option<D::Buffer>,
+    inputs: Vec<Option<Held<D>>>,
+    own: HashMap<ValueId, Held<D>>,
+    scratch: Option<Held<D>>,
     /// Slots of streamed weights.
-    streamed: Option<D::Buffer>,
-    sizes: Option<D::Buffer>,
+    streamed: Option<Held<D>>,
+    sizes: Option<Held<D>>,
+    /// The source that guards around buffers are filled from, where there are guards.
+    pattern: Option<Pattern<D>>,
     records: Option<D::Buffer>,
     /// Replaced buffers that launches of the present run may still name.
     retired: Vec<D::Buffer>,
@@ -166,6 +169,7 @@ impl<D: Device> Memory<D> {
             scratch: None,
             streamed: None,
             sizes: None,
+            pattern: Pattern::asked(queue)?,
             records: None,
             retired: Vec::new(),
             recorded: false,
@@ -185,18 +189,18 @@ impl<D: Device> Memory<D> {
     /// The buffer, or one of at least `bytes` bytes in its place.
     fn grown(
         queue: &mut D::Queue,
-        retired: &mut Vec<D::Buffer>,
-        old: Option<D::Buffer>,
+        (retired, pattern): (&mut Vec<D::Buffer>, Option<&Pattern<D>>),
+        old: Option<Held<D>>,
         bytes: u64,
         what: impl FnOnce() -> String,
-    ) -> Result<D::Buffer, BackendError> {
+    ) -> Result<Held<D>, BackendError> {
         match old {
             Some(b) if b.bytes() >= bytes => return Ok(b),
-            old if D::KEEPS_REPLACED => retired.extend(old),
+            old if D::KEEPS_REPLACED => retired.extend(old.map(Held::into_buffer)),
             // Given back before more is taken.
             old => drop(old),
         }
-        queue.allocate(&what(), bytes)
+        Held::new(queue, pattern, bytes, what())
     }
 
     /// The memory of an input, of at least `bytes` bytes.
@@ -209,30 +213,37 @@ impl<D: Device> Memory<D> {
         if slot.as_ref().is_none_or(|b| b.bytes() < bytes) {
             self.input_buffers += 1;
         }
-        let buffer = Self::grown(queue, &mut self.retired, slot.take(), bytes, || format!("input {i}"))?;
-        let range = buffer.range(0, bytes);
+        let buffer =
+            Self::grown(queue, (&mut self.retired, self.pattern.as_ref()), slot.take(), bytes, || {
+                format!("input {i}")
+            })?;
+        let range = buffer.range(bytes);
         *slot = Some(buffer);
         Ok(range)
     }
 
     /// The memory of an input that was given: bound or of the run's own.
     pub fn given_input(&self, i: usize) -> Option<D::Range> {
-        let own = || self.inputs.get(i)?.as_ref().map(|b| b.range(0, b.bytes()));
+        let own = || self.inputs.get(i)?.as_ref().map(|b| b.range(b.bytes()));
         self.bound.inputs.get(&i).cloned().or_else(own)
     }
 
     /// Scratch memory of a launch.
     pub fn scratch(&mut self, queue: &mut D::Queue, bytes: u64) -> Result<D::Range, BackendError> {
         let what = || "scratch memory".to_owned();
-        let buffer = Self::grown(queue, &mut self.retired, self.scratch.take(), bytes, what)?;
-        Ok(self.scratch.insert(buffer).range(0, bytes))
+        let buffer =
+            Self::grown(queue, (&mut self.retired, self.pattern.as_ref()), self.scratch.take(), bytes, what)?;
+        Ok(self.scratch.insert(buffer).range(bytes))
     }
 
     /// Memory in which kernels report sizes: 16 words.
     pub fn sizes(&mut self, queue: &mut D::Queue) -> Result<D::Range, BackendError> {
         let bytes = SIZES_BYTES as u64;
-        let buffer = Self::grown(queue, &mut self.retired, self.sizes.take(), bytes, || "sizes".to_owned())?;
-        Ok(self.sizes.insert(buffer).range(0, bytes))
+        let buffer =
+            Self::grown(queue, (&mut self.retired, self.pattern.as_ref()), self.sizes.take(), bytes, || {
+                "sizes".to_owned()
+            })?;
+        Ok(self.sizes.insert(buffer).range(bytes))
     }
 
     /// The records of all steps, where kernels check indices.
@@ -270,8 +281,14 @@ impl<D: Device> Memory<D> {
         }
         if let Some((plan, slot)) = weights.streamed.as_ref().and_then(|p| Some((p, p.slots.get(&v)?))) {
             let what = || "streamed weights".to_owned();
-            let buffer = Self::grown(queue, &mut self.retired, self.streamed.take(), plan.bytes, what)?;
-            return Ok(self.streamed.insert(buffer).range(slot.offset, bytes));
+            let buffer = Self::grown(
+                queue,
+                (&mut self.retired, self.pattern.as_ref()),
+                self.streamed.take(),
+                plan.bytes,
+                what,
+            )?;
+            return Ok(self.streamed.insert(buffer).range(plan.bytes).part(slot.offset, bytes));
         }
         if let Some(i) = program.graph.inputs.iter().position(|&i| i == v) {
             return self.input(queue, i, bytes);
@@ -280,7 +297,8 @@ impl<D: Device> Memory<D> {
         if let Some(range) = self.bound.outputs.get(&v) {
             return holding(range, || format!("output \"{}\"", name()), bytes);
         }
-        let planned = program.memory.places.get(v.0 as usize).filter(|_| !self.separate);
+        let planned =
+            program.memory.places.get(v.0 as usize).filter(|_| !self.separate && self.pattern.is_none());
         match (planned, &self.arena) {
             (Some(&Place::Input(i)), _) => return self.input(queue, i as usize, bytes),
             (Some(&Place::Arena { offset, size }), arena @ (Arena::Own(Some(_)) | Arena::Outside(_))) => {
@@ -297,8 +315,9 @@ impl<D: Device> Memory<D> {
             _ => {}
         }
         let what = || format!("tensor \"{}\"", name());
-        let buffer = Self::grown(queue, &mut self.retired, self.own.remove(&v), bytes, what)?;
-        let range = buffer.range(0, bytes);
+        let buffer =
+            Self::grown(queue, (&mut self.retired, self.pattern.as_ref()), self.own.remove(&v), bytes, what)?;
+        let range = buffer.range(bytes);
         self.own.insert(v, buffer);
         Ok(range)
     }
@@ -309,7 +328,7 @@ impl<D: Device> Memory<D> {
             Arena::Own(buffer) => buffer.as_ref(),
             Arena::Outside(_) => None,
         };
-        arena.into_iter().chain(self.own.values()).chain(&self.scratch)
+        arena.into_iter().chain(self.own.values().chain(&self.scratch).map(Held::buffer))
     }
 
     /// Whether the arena is the run's own.
@@ -347,7 +366,8 @@ impl<D: Device> Memory<D> {
     /// Forgets bound memory that is part of the run's own buffers: they go.
     pub fn unbind_own(&mut self) {
         let mut bound = std::mem::take(&mut self.bound);
-        let own = |r: &D::Range| self.inputs.iter().flatten().chain(self.temporary()).any(|b| b.contains(r));
+        let inputs = || self.inputs.iter().flatten().map(Held::buffer);
+        let own = |r: &D::Range| inputs().chain(self.temporary()).any(|b| b.contains(r));
         bound.inputs.retain(|_, r| !own(r));
         bound.outputs.retain(|_, r| !own(r));
         self.bound = bound;
@@ -355,7 +375,32 @@ impl<D: Device> Memory<D> {
 
     /// Overwrites what nothing may read any more.
     pub fn poison(&self, queue: &mut D::Queue) -> Result<(), BackendError> {
-        self.temporary().try_for_each(|b| queue.poison(b))
+        self.temporary().try_for_each(|b| queue.poison(b))?;
+        self.fill_guards(queue)
+    }
+
+    /// Every buffer that has guards, if there are any.
+    fn held(&self) -> impl Iterator<Item = &Held<D>> {
+        let inputs = self.inputs.iter().flatten();
+        inputs.chain(self.own.values()).chain(&self.scratch).chain(&self.streamed).chain(&self.sizes)
+    }
+
+    fn fill_guards(&self, queue: &mut D::Queue) -> Result<(), BackendError> {
+        let Some(pattern) = &self.pattern else { return Ok(()) };
+        self.held().try_for_each(|h| h.fill(queue, pattern))
+    }
+
+    /// The error of a kernel that wrote to a guard, which is written anew.
+    pub fn check_guards(&self, queue: &mut D::Queue) -> Result<(), BackendError> {
+        if self.pattern.is_none() {
+            return Ok(());
+        }
+        let found = Held::check(queue, self.held());
+        if found.is_err() {
+            self.fill_guards(queue)?;
+            queue.wait()?;
+        }
+        found
     }
 
     /// Frees replaced buffers: the run that could name them is done.

@@ -153,12 +153,23 @@ pub struct Bodies<D: Executor> {
     pub state: D::FlowState,
 }
 
+impl<D: Executor> Bodies<D> {
+    /// Sets the case of the run around them: their steps run by the kernels of it.
+    pub fn set_case(&mut self, case: u32) {
+        for body in self.list.iter_mut().filter(|b| b.case != case) {
+            (body.case, body.shapes) = (case, None);
+        }
+    }
+}
+
 /// A body with its memory.
 pub struct Body<D: Executor> {
     /// Run of the body's program.
     pub run: Run<D>,
     /// The shapes of the last run with what they were inferred from.
     pub shapes: Option<(Vec<(TensorType, Option<Tensor>)>, Arc<Shapes>)>,
+    /// The case of the run around it.
+    pub case: u32,
     /// Times of its steps since they were forgotten.
     pub times: Vec<StepTime>,
 }
@@ -217,6 +228,13 @@ impl<D: Executor> Run<D> {
     /// Overwrites what nothing may read, where that is asked for.
     pub fn poison(&self, queue: &mut D::Queue) -> Result<(), BackendError> {
         if self.poison { self.memory.poison(queue) } else { Ok(()) }
+    }
+
+    /// The error of a kernel that wrote outside of the memory of a buffer, where buffers have guards.
+    pub fn check_guards(&self, queue: &mut D::Queue) -> Result<(), BackendError> {
+        self.memory.check_guards(queue)?;
+        let mut bodies = self.bodies.iter().flatten().flat_map(|b| &b.list);
+        bodies.try_for_each(|b| b.run.check_guards(queue))
     }
 
     /// After a failure: forgets launches, which may name freed memory. If memory was short, frees everything
@@ -525,6 +543,7 @@ impl<D: Executor> Run<D> {
         let facts: Vec<_> = node.outputs.iter().map(|&v| shapes.fact(v).clone()).collect();
         let bodies = self.bodies.get_mut(step).and_then(Option::as_mut).ok_or_else(|| flow::lost(step))?;
         bodies.list.iter_mut().for_each(|b| b.run.forget_host_steps());
+        bodies.set_case(shapes.case());
         let before = bodies.all_host_syncs();
         let outputs = bodies.walk(queue, node, &inputs, &facts);
         let waited = bodies.all_host_syncs() > before;
@@ -684,7 +703,12 @@ impl<D: Executor> Bodies<D> {
     fn new(bodies: &[Arc<Loaded<D>>], queue: &mut D::Queue) -> Result<Bodies<D>, BackendError> {
         let mut list = Vec::with_capacity(bodies.len());
         for loaded in bodies {
-            list.push(Body { run: Run::new(loaded, queue, true, true)?, shapes: None, times: Vec::new() });
+            list.push(Body {
+                run: Run::new(loaded, queue, true, true)?,
+                shapes: None,
+                case: 0,
+                times: Vec::new(),
+            });
         }
         Ok(Bodies { list, pool: Pool::default(), host_syncs: 0, state: D::FlowState::default() })
     }

@@ -25,6 +25,7 @@ impl Device for Gpu {
     type Queue = WgpuQueue;
 
     const KEEPS_REPLACED: bool = false;
+    const BINDS_RANGES: bool = true;
     const ARENA_TAIL: u64 = ALIGNMENT;
     const WEIGHTS_CHUNK: u64 = 256 << 20;
 
