@@ -1,5 +1,6 @@
 //! Calls into a library: where errors and results are written to.
 
+use super::contained::contained;
 use ::kiln_backend::{BackendError, view};
 use kiln_abi::*;
 use kiln_ir::{Bytes, Tensor};
@@ -65,7 +66,7 @@ pub(super) unsafe fn lossy(s: kiln_str) -> String {
 /// Calls a function that returns a status.
 pub(super) fn status(f: impl FnOnce(*mut kiln_error) -> i32) -> Result<(), BackendError> {
     let mut sink = ErrorSink::default();
-    match f((&raw mut sink).cast()) {
+    match contained(|| f((&raw mut sink).cast()))? {
         KILN_OK => Ok(()),
         code => {
             let ErrorSink { mut message, details } = sink;

@@ -1,5 +1,6 @@
 //! Executables and contexts of a library as the engine sees them.
 
+use super::allocator::Hooks;
 use super::call;
 use super::objects::{DeviceObject, Library, Object};
 use super::outgoing::{Payload, Tensors};
@@ -7,6 +8,7 @@ use ::kiln_backend::stop::{Stop, StopFlag};
 use ::kiln_backend::wire::{self, BlobList, TensorViews};
 use ::kiln_backend::{
     BackendError, Bound, Context, Counters, Executable, HostStep, NativeContext, Program, Shapes, StepTime,
+    TemporaryAllocator,
 };
 use kiln_abi::*;
 use kiln_ir::{Tensor, ValueId};
@@ -80,7 +82,8 @@ impl Inner {
         let target = Arc::new(StopTarget::new(&object));
         let to = target.clone();
         let flag = StopFlag::with_listener(move |s| to.pass(s));
-        Ok(Box::new(LoadedContext { target, flag, object, inner: self.clone(), runs: 0, early: None }))
+        let (allocators, inner) = (Vec::new(), self.clone());
+        Ok(Box::new(LoadedContext { target, flag, object, allocators, inner, runs: 0, early: None }))
     }
 }
 
@@ -186,6 +189,8 @@ struct LoadedContext {
     runs: u64,
     /// Outputs that were taken to wait for the run.
     early: Option<Vec<Tensor>>,
+    /// Allocators that were set: memory of each may be given back until the object, which goes before them, is destroyed.
+    allocators: Vec<Hooks>,
 }
 
 /// A port as the slots name it: is it an output, and its position.
@@ -331,6 +336,21 @@ impl NativeContext for LoadedContext {
         let f = lib.slot(lib.table.context_set_memory, "set_memory")?;
         // SAFETY: the object is alive and used by this thread alone; the caller vouches for the memory.
         call::status(|err| unsafe { f(self.object.ptr(), address, bytes, err) })
+    }
+
+    unsafe fn set_allocator(
+        &mut self,
+        allocator: Option<Arc<dyn TemporaryAllocator>>,
+    ) -> Result<(), BackendError> {
+        let lib = self.object.library();
+        let f = lib.slot(lib.table.context_set_allocator, "set_allocator")?;
+        let hooks = allocator.map(Hooks::new);
+        let view = hooks.as_ref().map(Hooks::view);
+        let view = view.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: the object is alive and used by this thread alone; the allocator stays as long as it; the caller vouches for the memory.
+        let set = call::status(|err| unsafe { f(self.object.ptr(), view, err) });
+        self.allocators.extend(hooks);
+        set
     }
 
     fn address(&mut self, port: Bound) -> Result<(*mut c_void, u64), BackendError> {

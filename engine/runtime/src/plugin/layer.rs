@@ -1,6 +1,7 @@
 //! Layers of libraries: instances, and runs of the reference form.
 
 use super::call;
+use super::contained::{Unwinding, contained};
 use super::field_views::FieldViews;
 use super::host_tensor::HostTensor;
 use super::library::Plugin;
@@ -79,7 +80,7 @@ impl LoadedLayer {
 
     /// A new instance; none where the layer has no `create`.
     pub(super) fn instance(&self, views: &FieldViews) -> Result<Option<Instance>, BackendError> {
-        let Some(create) = self.table.create else { return Ok(None) };
+        let Some(create) = self.table.create.map(Unwinding::unwinding) else { return Ok(None) };
         // SAFETY: fields, place and sink live for the call.
         let made = call::object(|out, err| unsafe { create(views.as_ptr(), views.len(), out, err) })?;
         Ok(Some(Instance(made)))
@@ -147,8 +148,11 @@ impl LoadedLayer {
 
     pub(super) fn destroy(&self, instance: Instance) {
         if let Some(destroy) = self.table.destroy.filter(|_| self.plugin.is_alive()) {
+            let destroy = destroy.unwinding();
             // SAFETY: the library made the instance, nobody uses it, and the library has not ended.
-            unsafe { destroy(instance.0.as_ptr()) }
+            if let Err(e) = contained(|| unsafe { destroy(instance.0.as_ptr()) }) {
+                tracing::warn!("{}", self.error(e));
+            }
         }
     }
 
@@ -157,6 +161,7 @@ impl LoadedLayer {
         let LayerRun { fields, workspace, aliases, inputs, outputs, arrangement: how } = *r;
         let run =
             self.table.run.ok_or_else(|| OpError::Unsupported("a layer without a reference form".into()))?;
+        let run = run.unwinding();
         let mut ins = inputs.iter().map(|t| HostTensor::copy(t, how)).collect::<Result<Vec<_>, _>>()?;
         let mut outs = Vec::with_capacity(outputs.len());
         for (j, ty) in outputs.iter().enumerate() {
@@ -259,6 +264,7 @@ impl LoadedLayer {
     pub(super) fn describe(&self, fields: &Attrs, inputs: &[TensorType]) -> Result<String, OpError> {
         let describe =
             self.table.describe.ok_or_else(|| OpError::Unsupported("a layer without shapes".into()))?;
+        let describe = describe.unwinding();
         let mut dims: Vec<Vec<i64>> =
             inputs.iter().map(|t| t.dims.iter().map(|d| d.as_const().unwrap_or(-1)).collect()).collect();
         let views: Vec<kiln_host_tensor> = inputs

@@ -1,5 +1,6 @@
 //! One library: opened, checked, started, and kept.
 
+use super::contained::{Unwinding, contained};
 use super::handshake::{self, Checked};
 use super::memory_file::MemoryFile;
 use super::{Level, PluginError, Policy, call, exit, host, manifest, trust};
@@ -119,7 +120,7 @@ unsafe fn open_now(path: &Path) -> Result<libloading::Library, libloading::Error
 }
 
 fn start(path: &Path, c: Checked, digest: Option<String>) -> Result<Arc<Plugin>, BackendError> {
-    let init = c.table.init.ok_or_else(|| BackendError::Internal("no init".into()))?;
+    let init = c.table.init.ok_or_else(|| BackendError::Internal("no init".into()))?.unwinding();
     // SAFETY: the descriptor passed the checks; the host's table is constant.
     call::status(|err| unsafe { init(host::table(), err) })?;
     let info = PluginInfo {
@@ -172,8 +173,10 @@ impl Plugin {
             let (path, found) = (self.info.path.clone(), self.info.kinds);
             return Err(PluginError::Kind { path, found, wanted });
         };
+        let get = get.unwinding();
         // SAFETY: the library is started; the view lives for the call.
-        Ok(unsafe { get(kiln_str::new(id)) })
+        let found = contained(|| unsafe { get(kiln_str::new(id)) });
+        found.map_err(|source| PluginError::Init { path: self.info.path.clone(), source })
     }
 
     /// Whether it may still be called.
@@ -186,8 +189,11 @@ impl Plugin {
         if self.alive.swap(false, Ordering::AcqRel)
             && let Some(deinit) = self.descriptor.deinit
         {
+            let deinit = deinit.unwinding();
             // SAFETY: the library was started and is ended once.
-            unsafe { deinit() }
+            if let Err(e) = contained(|| unsafe { deinit() }) {
+                tracing::warn!("{}: {e}", self.info.path.display());
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ use ::kiln_backend::{
 use kiln_abi::*;
 use kiln_ir::{Source, ValueId};
 use std::collections::HashSet;
+use std::ffi::c_void;
 use std::sync::Arc;
 
 /// A backend of a library.
@@ -164,6 +165,28 @@ impl Device for LoadedDevice {
         let f = lib.slot(lib.table.device_load_within, "device_load_within")?;
         // SAFETY: as `make` calls it.
         self.make(program, |device, view, out, err| unsafe { f(device, view, weight_budget, out, err) })
+    }
+
+    fn free_memory(&self) -> Result<u64, BackendError> {
+        let lib = self.object.library();
+        let f = lib.slot(lib.table.device_free_memory, "free_memory")?;
+        let mut bytes = 0;
+        // SAFETY: the object is alive; the place lives for the call.
+        call::status(|err| unsafe { f(self.object.ptr(), &mut bytes, err) })?;
+        Ok(bytes)
+    }
+
+    unsafe fn read(
+        &self,
+        stream: *mut c_void,
+        address: *const c_void,
+        to: &mut [u8],
+    ) -> Result<(), BackendError> {
+        let lib = self.object.library();
+        let f = lib.slot(lib.table.device_read, "read")?;
+        let (bytes, to) = (to.len() as u64, to.as_mut_ptr().cast());
+        // SAFETY: the object is alive; the caller vouches for stream and address; the memory of the host has so many bytes.
+        call::status(|err| unsafe { f(self.object.ptr(), stream, address, bytes, to, err) })
     }
 }
 

@@ -3,7 +3,9 @@
 //! [`load`] opens one library and shakes hands with it; [`discover`] tries every library in the search path; [`find`]
 //! loads the first backend of a name. [`discover_layers`] registers layers of libraries with the operator `plugin`. A loaded library stays mapped until the process ends, and its `deinit` runs then.
 
+mod allocator;
 mod call;
+mod contained;
 mod discover;
 mod embedded;
 mod error;

@@ -1,6 +1,7 @@
 //! Native forms of layers of libraries in contexts.
 
 use super::call;
+use super::contained::{Unwinding, contained};
 use super::field_views::FieldViews;
 use super::layer::{Instance, LoadedLayer};
 use ::kiln_backend::BackendError;
@@ -46,7 +47,7 @@ impl LoadedNative {
         let views = layer.views(fields);
         let instance = layer.instance(&views).map_err(|e| layer.error(e))?;
         let mut native = LoadedNative { layer, table, fields: views, instance, state: None, lost: false };
-        if let Some(attach) = table.attach {
+        if let Some(attach) = table.attach.map(Unwinding::unwinding) {
             let stream = NativeStream { handle: ptr::null_mut(), recording: false };
             let state = native.guarded(|n| {
                 with_native_call((n.fields.as_ptr(), n.fields.len()), call, stream, |c| {
@@ -78,6 +79,7 @@ impl NativeRun for LoadedNative {
     fn enqueue(&mut self, call: &NativeCall, stream: NativeStream) -> Result<(), OpError> {
         self.guarded(|n| {
             let enqueue = n.table.enqueue.ok_or_else(|| BackendError::Internal("no enqueue".into()))?;
+            let enqueue = enqueue.unwinding();
             let state = n.state.as_ref().map_or(ptr::null_mut(), |s| s.0.as_ptr());
             with_native_call((n.fields.as_ptr(), n.fields.len()), call, stream, |c| {
                 // SAFETY: instance and state are this object's alone; views and the sink live for the call.
@@ -93,8 +95,11 @@ impl Drop for LoadedNative {
             return;
         }
         if let (Some(detach), Some(state)) = (self.table.detach, self.state.take()) {
+            let detach = detach.unwinding();
             // SAFETY: the library made the state, nobody uses it, and the library has not ended.
-            unsafe { detach(state.0.as_ptr()) }
+            if let Err(e) = contained(|| unsafe { detach(state.0.as_ptr()) }) {
+                tracing::warn!("{}", self.layer.error(e));
+            }
         }
         if let Some(instance) = self.instance.take() {
             self.layer.destroy(instance);
