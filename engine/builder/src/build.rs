@@ -3,7 +3,7 @@
 use crate::ahead::Spent;
 use crate::borders::{self, Attempt, Candidates};
 use crate::cache::{CacheStore, TimingCache};
-use crate::kernels::{Chosen, Shaped, choose_all, note_views, planned, varying};
+use crate::kernels::{Chosen, Shaped, choose_all, note_views, planned, set_cases, varying};
 use crate::passes::folding::FoldWork;
 use crate::passes::{Notes, PassCx, PassReport};
 use crate::points::profile_ends;
@@ -13,9 +13,9 @@ use crate::report::StepReport;
 use crate::search::{Considered, Formed};
 use crate::selection::Selector;
 use crate::tuner::Tuner;
-use crate::{BuildConfig, BuildError, Progress, Sparsity, cases, debug, limit, pools};
+use crate::{BuildConfig, BuildError, Progress, Sparsity, cases, debug, limit, pools, streams};
 use kiln_backend::{
-    Backend, Device, HostStep, Program, SPARSE_WEIGHTS, Target, offer_feature, source_feature,
+    Backend, Case, Device, HostStep, Program, SPARSE_WEIGHTS, Target, offer_feature, source_feature,
 };
 use kiln_ir::Graph;
 use kiln_network::Network;
@@ -157,6 +157,7 @@ impl Builder {
             config.ranges.entry(name).or_insert(range);
         }
         crate::requests::apply(&mut g, &self.config)?;
+        streams::check(&self.config)?;
         let sizes = cases::sizes(&g, &self.config)?;
         let noted = Notes::default();
         crate::passes::precision::note_unknown_ranges(&g, &config, &noted);
@@ -208,10 +209,10 @@ impl Builder {
         notes.extend(limits);
         notes.extend(folding.notes());
         notes.extend(noted.all());
-        let varies = steps.iter().any(|s| !s.alternatives.is_empty());
-        let mut program = planned(graph, steps, &points, &target);
-        if varies {
-            program.cases = cases.iter().map(|c| c.case).collect();
+        let streams = streams::assign(&graph, &steps, &config, &target, &mut notes);
+        let mut program = planned(graph, steps, &points, &target, streams);
+        let all: Vec<Case> = cases.iter().map(|c| c.case).collect();
+        if set_cases(&mut program, &all) {
             notes.push(varying(&program));
         }
         tuner.progress.step()?;

@@ -144,6 +144,9 @@ pub struct BuildConfig {
     /// Shapes of each profile that kernels are chosen for: 1, the usual ones; 3, also the least and the greatest; or 5 or 9, also shapes
     /// between these ([`BUCKETS`](crate::BUCKETS)). A run takes the kernels of the shapes that are nearest by the elements of all inputs.
     pub shape_buckets: usize,
+    /// Streams beside the main one that layers may be put into, 0 by default and 15 at most: branches that read no results of each other
+    /// then run at the same time on devices that can (CUDA). Their values share no memory, so that the arena may be larger.
+    pub max_aux_streams: usize,
     /// Ranges of input shapes. Empty: the network's own shapes, which must be static.
     pub profiles: Vec<Profile>,
     /// Told of the phases of the build; may cancel it.
@@ -194,6 +197,7 @@ impl Default for BuildConfig {
             estimate_limit: 8.0,
             samples: 5,
             shape_buckets: 1,
+            max_aux_streams: 0,
             profiles: Vec::new(),
             monitor: None,
             strict: false,

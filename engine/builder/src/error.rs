@@ -50,6 +50,16 @@ pub enum BuildError {
         /// Reasons why the tactics were refused.
         reasons: String,
     },
+    /// More auxiliary streams than a program can have.
+    #[error(
+        "{wanted} auxiliary streams are permitted, and a program has {most} at most; permit fewer (--max-aux-streams)"
+    )]
+    AuxStreams {
+        /// The number that was asked for.
+        wanted: usize,
+        /// The greatest number.
+        most: usize,
+    },
     /// The backend can't take tactics from a library.
     #[error("backend {backend} has no tactic source \"{name}\"; there are: {offers}")]
     TacticSource {
@@ -254,6 +264,7 @@ impl BuildError {
             BuildError::TacticSource { .. }
             | BuildError::VersionCompatibleLibrary { .. }
             | BuildError::Profile(_)
+            | BuildError::AuxStreams { .. }
             | BuildError::Precision { .. }
             | BuildError::NoPattern { .. }
             | BuildError::Selection { .. } => ErrorCode::InvalidConfig,

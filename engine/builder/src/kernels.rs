@@ -9,7 +9,7 @@ use crate::report::{AlternativeReport, StepReport, TensorLayout};
 use crate::search::{Considered, Formed, Given, Search};
 use crate::tuner::{Choice, Tuner, concretize};
 use crate::{BuildError, bodies, largest};
-use kiln_backend::{Alternative, BackendError, Program, Region, Step, Tactic, Target, flow};
+use kiln_backend::{Alternative, BackendError, Case, Program, Region, Step, Tactic, Target, flow};
 use kiln_ir::{Bytes, Fact, Graph, Node, NodeId, ValueId};
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
@@ -17,30 +17,47 @@ use std::time::Instant;
 /// Layers with several kernels that the note of a build names.
 const NAMED: usize = 8;
 
-/// A program with its memory plan.
-pub(crate) fn planned(graph: Graph, steps: Vec<Step>, points: &Points, target: &Target) -> Program {
+/// A program with its memory plan. `streams` are those of the steps, none where all are in one.
+pub(crate) fn planned(
+    graph: Graph,
+    steps: Vec<Step>,
+    points: &Points,
+    target: &Target,
+    streams: Vec<u32>,
+) -> Program {
     let step = |s: &Step| StepUse {
         nodes: s.nodes.clone(),
         workspace: s.workspace(),
         leaves_unread: s.tactics().all(|t| t.leaves_unread),
     };
     let uses: Vec<StepUse> = steps.iter().map(step).collect();
-    let memory = memory::plan(&graph, &uses, &points.sizes(&graph), &target.memory);
-    Program::new(graph, steps, memory)
+    let memory = memory::plan(&graph, &uses, &points.sizes(&graph), &target.memory, &streams);
+    Program { streams, ..Program::new(graph, steps, memory) }
 }
 
 /// The note on steps that have several kernels.
 pub(crate) fn varying(program: &Program) -> String {
-    let several: Vec<&Step> = program.steps.iter().filter(|s| !s.alternatives.is_empty()).collect();
-    let one = |s: &Step| {
+    let mut several = Vec::new();
+    collect_varying(program, &mut several);
+    let one = |(program, s): &(&Program, &Step)| {
         let kernel = |(t, shapes): (&Tactic, Vec<String>)| format!("{} by {}", shapes.join(", "), t.id());
         let kernels: Vec<String> =
             program.cases_of(s).into_iter().filter(|(_, shapes)| !shapes.is_empty()).map(kernel).collect();
         format!("\"{}\" at {}", s.name, kernels.join(", at "))
     };
-    let named: Vec<String> = several.iter().take(NAMED).map(|s| one(s)).collect();
+    let named: Vec<String> = several.iter().take(NAMED).map(one).collect();
     let more = if several.len() > NAMED { "; the inspector shows all" } else { "" };
     format!("{} layers have kernels by shape: {}{more}", several.len(), named.join("; "))
+}
+
+/// Steps that have several kernels, those of bodies behind theirs.
+fn collect_varying<'a>(program: &'a Program, all: &mut Vec<(&'a Program, &'a Step)>) {
+    for step in &program.steps {
+        if !step.alternatives.is_empty() {
+            all.push((program, step));
+        }
+        step.bodies.iter().for_each(|body| collect_varying(body, all));
+    }
 }
 
 /// Shapes that kernels are chosen for.
@@ -48,7 +65,7 @@ pub(crate) fn varying(program: &Program) -> String {
 pub(crate) struct Shaped<'a> {
     /// The usual ones, and bounds.
     pub(crate) points: &'a Points,
-    /// The cases of the program; none in bodies of control flow.
+    /// The cases of the program, with facts of the graph's own values.
     pub(crate) cases: &'a [CasePoint],
 }
 
@@ -132,7 +149,7 @@ pub(crate) fn choose_all(
             .collect();
         if let Some(node) = flow::node(g, &step) {
             let own = all.reports.len() - 1;
-            step.bodies = build_bodies(tuner, g, node, points, &mut all)?;
+            step.bodies = build_bodies(tuner, g, node, at, &mut all)?;
             let choice = tuner.choose_whole(&step, &p.region, &usual(&p.region, points))?;
             if let Some(r) = all.reports.get_mut(own) {
                 (r.tactic, r.ns, r.key) = (choice.tactic.id(), choice.ns, choice.key);
@@ -161,7 +178,7 @@ fn pick_others(
     name: &str,
     region: &Region,
     at: Shaped<'_>,
-    own: &Tactic,
+    (own, slices): (&Tactic, &[ValueId]),
 ) -> Result<Vec<Other>, BuildError> {
     let mut others: Vec<Other> = Vec::new();
     // Regions of fixed shapes are the same in all cases, and control flow has kernels of its own inside.
@@ -173,11 +190,12 @@ fn pick_others(
         let found = tuner.choose_at(name, region, &inputs_of(region, facts), own)?;
         let Some((choice, own_ns)) = found else { continue };
         let (ns, key) = (choice.ns, choice.key.clone());
-        let choice = largest::checked(tuner, g, name, region, at.points, choice)?;
-        let tactic = choice.tactic.id();
-        if tactic == own.id() {
+        let mut choice = largest::checked(tuner, g, name, region, at.points, choice)?;
+        if choice.tactic.id() == own.id() {
             continue;
         }
+        choice.tactic = flow::sliced(choice.tactic, region, slices);
+        let tactic = choice.tactic.id();
         let known = others.iter().position(|o| o.report.tactic == tactic);
         let at = known.unwrap_or_else(|| {
             let report = AlternativeReport {
@@ -230,11 +248,12 @@ fn pick_all(
         let choice = tuner.choose(&name, &region, &facts);
         let choice = choice.and_then(|c| largest::checked(tuner, g, &name, &region, points, c));
         let mut choice = choice.map_err(|e| e.with_names(g, &region))?;
+        let own = choice.tactic.clone();
         choice.tactic = flow::sliced(choice.tactic, &region, slices);
         let ranges = tuner.config.version_compatible.then(|| crate::ranges::of(g, &region, points));
         let region = Region { ranges, ..region };
         let key = format!("{}\n{}", choice.tactic.id(), blob_key(&region));
-        let others = pick_others(tuner, g, &name, &region, at, &choice.tactic);
+        let others = pick_others(tuner, g, &name, &region, at, (&own, slices));
         let others = others.map_err(|e| e.with_names(g, &region))?;
         let concrete = concretize(&region.graph, &facts)?;
         picked.push(Picked { name, nodes, region, concrete, choice, key, others });
@@ -285,9 +304,10 @@ fn build_bodies(
     tuner: &mut Tuner<'_>,
     g: &Graph,
     node: &Node,
-    points: &Points,
+    around: Shaped<'_>,
     all: &mut Chosen,
 ) -> Result<Vec<Program>, BuildError> {
+    let points = around.points;
     let usual = bodies::region_facts(g, node, &points.sure)?;
     let spans = |i: usize| {
         let inside = |s: &Span| Ok(s.inside(bodies::region_facts(g, node, &s.facts)?.swap_remove(i)));
@@ -308,15 +328,50 @@ fn build_bodies(
         let considered = search.considered;
         tuner.config.refit.finish(&mut graph);
         let slices = flow::slices(node, i, &graph, tuner.target);
-        let at = Shaped { points: &points, cases: &[] };
+        let cases = inner_cases(g, node, i, around.cases, (&graph, &points));
+        let at = Shaped { points: &points, cases: &cases };
         let Chosen { steps, reports, inside } = choose_all(tuner, &graph, regions, at, &slices)?;
         let path = |name: String| format!("{} / {name}", region.name);
         all.reports.extend(reports.into_iter().map(|r| StepReport { name: path(r.name), ..r }));
         let considered = considered.into_iter().chain(inside);
         all.inside.extend(considered.map(|c| Considered { layer: path(c.layer), ..c }));
-        programs.push(planned(graph, steps, &points, tuner.target));
+        programs.push(planned(graph, steps, &points, tuner.target, Vec::new()));
         tuner.progress.step()?;
     }
     tuner.progress.finish(phase);
     Ok(programs)
+}
+
+/// The cases of the program around a body, with the facts of the body's values. Where its shapes are not those that a case has in it, the
+/// usual ones stand for them.
+fn inner_cases(
+    g: &Graph,
+    node: &Node,
+    region: usize,
+    cases: &[CasePoint],
+    (body, points): (&Graph, &Points),
+) -> Vec<CasePoint> {
+    let facts = |c: &CasePoint| {
+        let inputs = bodies::region_facts(g, node, &c.facts).ok()?.into_iter().nth(region)?;
+        let inside = bodies::points(body, &inputs, &[]).ok()?.opt;
+        let known = body.value_ids().all(|v| inside[v.0 as usize].ty.static_dims().is_some());
+        known.then_some(inside)
+    };
+    let one = |c: &CasePoint| CasePoint { case: c.case, facts: facts(c).unwrap_or_else(|| points.opt.clone()) };
+    cases.iter().map(one).collect()
+}
+
+/// Writes the cases into a program and its bodies, where steps have kernels for some of them. Returns whether there are any.
+pub(crate) fn set_cases(program: &mut Program, cases: &[Case]) -> bool {
+    let mut varies = false;
+    for step in &mut program.steps {
+        varies |= !step.alternatives.is_empty();
+        for body in &mut step.bodies {
+            varies |= set_cases(body, cases);
+        }
+    }
+    if varies {
+        program.cases = cases.to_vec();
+    }
+    varies
 }

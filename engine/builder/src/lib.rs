@@ -31,6 +31,7 @@ mod report;
 mod requests;
 mod search;
 mod selection;
+mod streams;
 mod tuner;
 
 pub use ahead::Spent;

@@ -1,6 +1,6 @@
 //! The memory plan: offsets of values in the arena, by lifetimes, for the largest shapes of all profiles.
 
-use kiln_backend::{MemoryPlan, MemoryRules, Place, is_view_op};
+use kiln_backend::{MemoryPlan, MemoryRules, Order, Place, is_view_op};
 use kiln_ir::{Graph, NodeId, Source, ValueId};
 use std::collections::HashMap;
 
@@ -23,8 +23,15 @@ struct Live {
     to: usize,
 }
 
-/// Plans the memory of a program. `sizes` are the bytes of all values at their largest; `None` where no bound is known.
-pub fn plan(g: &Graph, steps: &[StepUse], sizes: &[Option<u64>], rules: &MemoryRules) -> MemoryPlan {
+/// Plans the memory of a program. `sizes` are the bytes of all values at their largest; `None` where no bound is known. Values of steps
+/// that run at the same time, as `streams` permits it, share no memory.
+pub fn plan(
+    g: &Graph,
+    steps: &[StepUse],
+    sizes: &[Option<u64>],
+    rules: &MemoryRules,
+    streams: &[u32],
+) -> MemoryPlan {
     let mut places = vec![Place::None; g.value_ids().count()];
     for (i, v) in g.inputs.iter().enumerate() {
         places[v.0 as usize] = Place::Input(i as u32);
@@ -34,7 +41,12 @@ pub fn plan(g: &Graph, steps: &[StepUse], sizes: &[Option<u64>], rules: &MemoryR
             places[v.0 as usize] = Place::Weight;
         }
     }
-    let lives = lifetimes(g, steps, sizes, rules, &mut places);
+    let nodes: Vec<&[NodeId]> = steps.iter().map(|s| s.nodes.as_slice()).collect();
+    let beside = Order::of_steps(g, &nodes, streams).map(|order| Beside::new(g, &nodes, order));
+    let mut lives = lifetimes(g, steps, sizes, rules, &mut places, beside.as_ref());
+    if let Some(beside) = &beside {
+        lives.iter_mut().for_each(|l| beside.extend(l));
+    }
     let arena = assign(lives, rules.alignment.max(1), &mut places);
     let scratch = round_up(arena, rules.alignment.max(1));
     let workspace = steps.iter().map(|s| s.workspace).max().unwrap_or(0);
@@ -48,6 +60,7 @@ fn lifetimes(
     sizes: &[Option<u64>],
     rules: &MemoryRules,
     places: &mut [Place],
+    beside: Option<&Beside>,
 ) -> Vec<Live> {
     let borders = Borders::of(g, steps);
     let mut lives: Vec<Live> = Vec::new();
@@ -64,7 +77,8 @@ fn lifetimes(
             };
             let to = borders.last.get(&v).copied().unwrap_or(s);
             let heir = shareable(g, step, s, v, &borders, rules).and_then(|x| group.get(&x).copied());
-            match heir.filter(|&l| lives[l].size == size && lives[l].to == s) {
+            let free = |l: &usize| beside.is_none_or(|b| b.is_done(&lives[*l], s));
+            match heir.filter(|&l| lives[l].size == size && lives[l].to == s).filter(free) {
                 Some(l) => {
                     lives[l].values.push(v);
                     lives[l].to = to;
@@ -78,6 +92,40 @@ fn lifetimes(
         }
     }
     lives
+}
+
+/// Steps that touch each value, and which of them may run at the same time as others.
+struct Beside {
+    order: Order,
+    steps: HashMap<ValueId, Vec<usize>>,
+}
+
+impl Beside {
+    fn new(g: &Graph, nodes: &[&[NodeId]], order: Order) -> Beside {
+        let mut steps: HashMap<ValueId, Vec<usize>> = HashMap::new();
+        for (s, nodes) in nodes.iter().enumerate() {
+            let nodes = nodes.iter().filter_map(|&n| g.get(n));
+            let touched = nodes.flat_map(|n| n.inputs.iter().flatten().chain(&n.outputs));
+            touched.for_each(|&v| steps.entry(v).or_default().push(s));
+        }
+        Beside { order, steps }
+    }
+
+    fn touch<'a>(&'a self, live: &'a Live) -> impl Iterator<Item = usize> + 'a {
+        live.values.iter().filter_map(|v| self.steps.get(v)).flatten().copied()
+    }
+
+    /// Whether all steps that touch a value are done when a step starts that reads it.
+    fn is_done(&self, live: &Live, step: usize) -> bool {
+        self.touch(live).all(|s| s == step || self.order.is_before(s, step))
+    }
+
+    /// Lets a value live as long as steps run that may run beside one that touches it.
+    fn extend(&self, live: &mut Live) {
+        let all = self.touch(live).map(|s| self.order.beside(s));
+        let (from, to) = all.fold((live.from, live.to), |(a, b), (x, y)| (a.min(x), b.max(y)));
+        (live.from, live.to) = (from, to);
+    }
 }
 
 /// Values that cross the borders of steps, and the last step that reads each.
@@ -261,7 +309,7 @@ mod tests {
         let size = |v| Some(g.ty(v).static_volume().unwrap_or(0) as u64 * 4);
         let sizes: Vec<Option<u64>> = g.value_ids().map(size).collect();
         let rules = MemoryRules { alignment: 256, max_binding: u64::MAX, in_place: false, total: 0 };
-        let m = plan(&g, &steps, &sizes, &rules);
+        let m = plan(&g, &steps, &sizes, &rules, &[]);
         let place = |name: &str| m.places[g.find(name).expect("a value").0 as usize];
         (["y", "key", "value", "qk"].map(place).into(), m.arena)
     }
@@ -297,5 +345,30 @@ mod tests {
         assert_eq!(left[1..], [Place::None; 3]);
         // y and z; beside them keys and values of 512 bytes, scores of 1024.
         assert_eq!((all, few), (2304, 512));
+    }
+
+    #[test]
+    fn values_of_steps_that_run_at_the_same_time_share_no_memory() {
+        let text =
+            "graph \"g\" { input %x: f32[64] %a = exp(%x) %b = neg(%a) %c = exp(%b) %d = neg(%a) %e = exp(%d)
+            %y = add(%c, %e) output %y }";
+        let g = Graph::from_text(text).expect("a graph");
+        let step = |(n, _)| StepUse { nodes: vec![n], workspace: 0, leaves_unread: false };
+        let steps: Vec<StepUse> = g.nodes().map(step).collect();
+        let sizes = vec![Some(256); g.value_ids().count()];
+        let rules = MemoryRules { alignment: 256, max_binding: u64::MAX, in_place: true, total: 0 };
+        let places = |streams: &[u32]| {
+            let m = plan(&g, &steps, &sizes, &rules, streams);
+            let place = |name: &str| match m.places[g.find(name).expect("a value").0 as usize] {
+                Place::Arena { offset, .. } => offset / 256,
+                place => panic!("{place:?}"),
+            };
+            ["a", "b", "c", "d", "e", "y"].map(place)
+        };
+        // In one stream the second branch reads what the first one has left, and may write over it.
+        assert_eq!(places(&[]), [0, 1, 1, 0, 0, 1]);
+        let [a, b, c, d, e, y] = places(&[0, 0, 0, 1, 1, 0]);
+        assert!([a, b, c].iter().all(|p| ![d, e].contains(p)), "{a} {b} {c} beside {d} {e}");
+        assert_eq!((b, y), (c, c), "what is done may still be written over");
     }
 }

@@ -98,8 +98,19 @@ static OPS: &[OpDef] = &[
 /// The most outputs of one plug-in.
 const MAX_OUTPUTS: u64 = 1024;
 
-/// The operator of a layer with these fields, for inputs of these types; its tensors have the formats of its [`Packings`].
+/// The operator of a layer with these fields, for inputs of these types; its tensors have the formats of its [`Packings`], those of the
+/// first combination that takes the inputs.
 pub fn layer_op(record: &LayerRecord, fields: &Attrs, inputs: &[TensorType]) -> Result<Op, OpError> {
+    layer_op_as(record, fields, inputs, 0)
+}
+
+/// An operator like [`layer_op`] by the combinations of formats from number `first` on; an error where none of them takes the inputs.
+pub fn layer_op_as(
+    record: &LayerRecord,
+    fields: &Attrs,
+    inputs: &[TensorType],
+    first: usize,
+) -> Result<Op, OpError> {
     let fields = record.complete(fields)?;
     let dtypes: Vec<DType> = inputs.iter().map(|t| t.dtype).collect();
     let outputs = record.outputs(&fields, inputs)?;
@@ -119,7 +130,7 @@ pub fn layer_op(record: &LayerRecord, fields: &Attrs, inputs: &[TensorType]) -> 
     // A layer without a list of types has linear tensors, and its functions decide on them.
     let chosen = match record.types.is_empty() {
         true => None,
-        false => Some(Packings::choose(&record.types, inputs, &outputs)?),
+        false => Some(Packings::choose(record.types.get(first..).unwrap_or_default(), inputs, &outputs)?),
     };
     let fits = |types: &[types::Combination]| {
         let Some((combination, _)) = &chosen else { return true };

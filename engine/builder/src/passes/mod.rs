@@ -13,6 +13,7 @@ mod notes;
 mod output_types;
 pub mod patterns;
 mod piecewise;
+pub mod plugin_formats;
 mod plugin_layers;
 pub mod precision;
 mod simplify_shapes;

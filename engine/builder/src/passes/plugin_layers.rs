@@ -1,6 +1,7 @@
 //! Replaces what patterns of plug-in layers describe by these layers, where the build asks for it.
 
 use super::patterns::View;
+use super::plugin_formats::moved;
 use super::writer::Writer;
 use super::{Pass, PassCx};
 use crate::{BuildError, Refit};
@@ -10,7 +11,7 @@ use kiln_ops::plugin::pattern::{Arg, Pattern, PatternNode};
 use kiln_ops::plugin::record::LayerRecord;
 use kiln_ops::plugin::{self, registry};
 use kiln_ops::pointwise::binary::{ADD, MAX, MIN, MUL};
-use kiln_ops::reformat::{self, Move};
+use kiln_ops::reformat;
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "plugin-layers", run };
@@ -177,15 +178,4 @@ fn replace(
     let replaced = *w.g.ty(new) == wanted && w.replace(root, new);
     g.remove_dead();
     Ok(replaced)
-}
-
-/// A value behind these layers.
-fn moved(w: &mut Writer<'_>, mut v: ValueId, way: Vec<Move>) -> Result<ValueId, BuildError> {
-    for step in way {
-        let (op, more) = step.operator().map_err(|e| IrError::layer("reformat", "plugin", e))?;
-        let mut inputs = vec![Some(v)];
-        inputs.extend(more.into_iter().map(|t| Some(w.constant(t))));
-        v = w.node(op.id(), op.attrs().clone(), &inputs)?;
-    }
-    Ok(v)
 }

@@ -51,16 +51,20 @@ impl Writer<'_> {
 
     /// A layer on these inputs, some perhaps absent; its first output.
     pub fn node(&mut self, op: OpName, attrs: Attrs, inputs: &[Option<ValueId>]) -> Result<ValueId, IrError> {
-        let name = self.name(&op);
-        let out = self.g.insert_node(self.at, &name, Op::new(op, attrs)?, inputs)?;
+        let out = self.nodes(Op::new(op, attrs)?, inputs)?;
+        out.first().copied().ok_or_else(|| IrError::Structure(format!("{op} has no output")))
+    }
+
+    /// A layer on these inputs; all its outputs.
+    pub fn nodes(&mut self, op: Op, inputs: &[Option<ValueId>]) -> Result<Vec<ValueId>, IrError> {
+        let name = self.name(&op.id());
+        let out = self.g.insert_node(self.at, &name, op, inputs)?;
         self.at += 1;
-        let y = out.first().copied().ok_or_else(|| IrError::Structure(format!("{op} has no output")))?;
-        if let Some(id) = self.g.producer(y).map(|(id, _)| id)
-            && let Some(node) = self.g.get_mut(id)
-        {
+        let made = out.first().and_then(|&y| self.g.producer(y)).map(|p| p.0);
+        if let Some(node) = made.and_then(|id| self.g.get_mut(id)) {
             node.meta.precision = self.meta.precision;
         }
-        Ok(y)
+        Ok(out)
     }
 
     /// A constant of one element.

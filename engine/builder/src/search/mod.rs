@@ -46,7 +46,7 @@ pub enum Verdict {
 /// A rewrite that was considered, and what became of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Considered {
-    /// Kind of rewrite: "types", "formats", "channels-last", "split", "join moves", "join reductions", the name of a pattern.
+    /// Kind of rewrite: "types", "formats", "channels-last", "plug-in formats", "split", "join moves", "join reductions", the name of a pattern.
     pub rewrite: &'static str,
     /// The first layer of its first site.
     pub layer: String,

@@ -3,15 +3,17 @@
 use crate::BuildError;
 use crate::cache::describe;
 use crate::passes::patterns::{self, PATTERNS, Pattern};
-use crate::passes::{PassCx, layout};
+use crate::passes::{PassCx, layout, plugin_formats};
 use kiln_backend::Region;
-use kiln_ir::{Graph, IrError, NodeId};
+use kiln_ir::{Graph, IrError, NodeId, Op};
 use std::collections::BTreeSet;
 
 /// A rewrite at one site.
 pub enum Rewrite {
     /// Channels last for an island.
     ChannelsLast(Vec<NodeId>),
+    /// Other formats for the tensors of a plug-in layer.
+    PluginFormats(NodeId, Op),
     /// A pattern that does not always pay, at its last node.
     Pattern(&'static Pattern, NodeId),
 }
@@ -21,7 +23,16 @@ impl Rewrite {
     pub fn name(&self) -> &'static str {
         match self {
             Rewrite::ChannelsLast(_) => layout::PASS.name,
+            Rewrite::PluginFormats(..) => plugin_formats::NAME,
             Rewrite::Pattern(p, _) => p.name,
+        }
+    }
+
+    /// What tells it from other rewrites of this name at its site.
+    fn variant(&self) -> String {
+        match self {
+            Rewrite::PluginFormats(_, op) => format!(" {op:?}"),
+            _ => String::new(),
         }
     }
 
@@ -29,7 +40,7 @@ impl Rewrite {
     pub fn nodes(&self) -> &[NodeId] {
         match self {
             Rewrite::ChannelsLast(island) => island,
-            Rewrite::Pattern(_, root) => std::slice::from_ref(root),
+            Rewrite::PluginFormats(root, _) | Rewrite::Pattern(_, root) => std::slice::from_ref(root),
         }
     }
 
@@ -37,6 +48,7 @@ impl Rewrite {
     pub fn apply(&self, g: &mut Graph, cx: &PassCx<'_>) -> Result<bool, BuildError> {
         match self {
             Rewrite::ChannelsLast(island) => layout::apply(g, island).map(|()| true).map_err(Into::into),
+            Rewrite::PluginFormats(root, op) => plugin_formats::apply(g, cx, *root, op),
             Rewrite::Pattern(p, root) => patterns::try_site(p, g, patterns::Site { root: *root }, cx),
         }
     }
@@ -64,7 +76,8 @@ fn sites_of(g: &Graph, cx: &PassCx<'_>, late: bool) -> Vec<Rewrite> {
 
 /// All places for another format.
 pub fn formats(g: &Graph, _: &PassCx<'_>) -> Vec<Rewrite> {
-    layout::islands(g).into_iter().map(Rewrite::ChannelsLast).collect()
+    let of_plugins = plugin_formats::choices(g).into_iter().map(|(id, op)| Rewrite::PluginFormats(id, op));
+    layout::islands(g).into_iter().map(Rewrite::ChannelsLast).chain(of_plugins).collect()
 }
 
 /// The first class that was not seen yet: sites that are equal but for names.
@@ -77,8 +90,9 @@ pub fn next_class(
     let uses = g.uses();
     for rewrite in all {
         let text = format!(
-            "{}\n{}",
+            "{}{}\n{}",
             rewrite.name(),
+            rewrite.variant(),
             describe(&Region::extract_with(g, rewrite.nodes(), &uses)?.graph)
         );
         match &mut found {
