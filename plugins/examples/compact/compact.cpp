@@ -2,41 +2,17 @@
 //
 // Input: f32[n]. Outputs: the kept elements f32[k] and their places i32[k]. Each form is there: the reference form `run`, kernels in
 // CUDA C++ and WGSL of two launches, and a native form for wgpu, which is called twice in each run.
-#include "kiln_plugin.h"
-
-#include <cstring>
-#include <exception>
-#include <stdexcept>
-#include <string>
+// Kernels that find sizes came with this version.
+#define KILN_LEAST_HOST_MINOR 11
+#include "kiln_layer.hpp"
 
 namespace {
-
-const kiln_host *host = nullptr;
-
-kiln_str view(const char *text) { return {text, std::strlen(text)}; }
-
-// No exception leaves a function of the table: the host knows none of C++.
-template <class F> int32_t guarded(kiln_error *err, F body) noexcept {
-    try {
-        body();
-        return KILN_OK;
-    } catch (const std::invalid_argument &e) {
-        host->error_set(err, KILN_INVALID_ARGUMENT, view(e.what()));
-        return KILN_INVALID_ARGUMENT;
-    } catch (const std::exception &e) {
-        host->error_set(err, KILN_INTERNAL, view(e.what()));
-        return KILN_INTERNAL;
-    } catch (...) {
-        host->error_set(err, KILN_INTERNAL, view("an exception that is no std::exception"));
-        return KILN_INTERNAL;
-    }
-}
 
 // The layer with its field.
 class Compact {
   public:
-    explicit Compact(double limit) : limit_(static_cast<float>(limit)) {
-        if (!(limit == limit)) throw std::invalid_argument("field \"limit\" is not a number");
+    explicit Compact(const kiln::Fields &fields) : limit_(static_cast<float>(fields.number(0))) {
+        if (!(limit_ == limit_)) throw std::invalid_argument("field \"limit\" is not a number");
     }
 
     void run(const kiln_layer_call &call) const {
@@ -146,7 +122,7 @@ void Compact::enqueue(const kiln_native_call &call) const {
     d.struct_size = sizeof d;
     d.groups[0] = d.groups[1] = d.groups[2] = 1;
     d.source = {text.data(), text.size()};
-    d.entry = view(counting ? "count" : "fill");
+    d.entry = kiln::view(counting ? "count" : "fill");
     d.words = words;
     d.word_count = 2;
     d.memory = memory;
@@ -154,35 +130,9 @@ void Compact::enqueue(const kiln_native_call &call) const {
     if (stream.dispatch(stream.ctx, &d) != KILN_OK) throw std::runtime_error("the host refuses the dispatch");
 }
 
-int32_t create(const kiln_field *f, uint64_t, kiln_layer_instance **out, kiln_error *err) {
-    return guarded(err, [&] {
-        *out = reinterpret_cast<kiln_layer_instance *>(new Compact(*static_cast<const double *>(f[0].data)));
-    });
-}
-
-void destroy(kiln_layer_instance *i) { delete reinterpret_cast<Compact *>(i); }
-
-int32_t run(kiln_layer_instance *i, const kiln_layer_call *call, kiln_error *err) {
-    return guarded(err, [&] { reinterpret_cast<Compact *>(i)->run(*call); });
-}
-
-int32_t enqueue(kiln_layer_instance *i, kiln_native_state *, const kiln_native_call *call, kiln_error *err) {
-    return guarded(err, [&] { reinterpret_cast<Compact *>(i)->enqueue(*call); });
-}
-
 const double zero = 0.0;
 
 // C++17 has no designated initializers: functions fill in the tables, and what they leave out is zero.
-kiln_field_def field() {
-    kiln_field_def f{};
-    f.name = KILN_STR("limit");
-    f.doc = KILN_STR("Elements above it are kept.");
-    f.value.kind = KILN_FIELD_FLOAT;
-    f.value.data = &zero;
-    f.value.count = 1;
-    return f;
-}
-
 kiln_layer_kernel kernel(uint32_t language, kiln_str source, kiln_str block) {
     kiln_layer_kernel k{};
     k.struct_size = sizeof k;
@@ -199,30 +149,18 @@ kiln_layer_kernel kernel(uint32_t language, kiln_str source, kiln_str block) {
     return k;
 }
 
-const kiln_field_def fields[] = {field()};
+const kiln_field_def fields[] = {kiln::field("limit", "Elements above it are kept.", zero)};
 const kiln_layer_kernel kernels_of[] = {kernel(KILN_LANGUAGE_CUDA, KILN_STR(cuda), KILN_STR("256")),
                                         kernel(KILN_LANGUAGE_WGSL, KILN_STR(wgsl), kiln_str{nullptr, 0})};
 const kiln_layer_kernel *const kernels[] = {&kernels_of[0], &kernels_of[1]};
 
-kiln_layer_native native() {
-    kiln_layer_native n{};
-    n.struct_size = sizeof n;
-    n.device = KILN_DEVICE_WGPU;
-    n.flags = KILN_NATIVE_MOVABLE | KILN_NATIVE_COUNTS;
-    n.tactic = KILN_STR("stream");
-    n.enqueue = enqueue;
-    return n;
-}
-
-const kiln_layer_native native_of = native();
-const kiln_layer_native *const natives[] = {&native_of};
+const kiln_layer_native native =
+    kiln::native<Compact>(KILN_DEVICE_WGPU, "stream", KILN_NATIVE_MOVABLE | KILN_NATIVE_COUNTS);
+const kiln_layer_native *const natives[] = {&native};
 
 kiln_layer compact() {
-    kiln_layer l{};
-    l.struct_size = sizeof l;
-    l.name = KILN_STR("Compact");
+    kiln_layer l = kiln::layer<Compact>("Compact");
     l.space = KILN_STR("example");
-    l.version = KILN_STR("1");
     l.doc = KILN_STR("The elements above a limit, and their places.");
     l.fields = fields;
     l.field_count = 1;
@@ -232,51 +170,13 @@ kiln_layer compact() {
     l.tolerance = KILN_STR("exact");
     l.kernels = kernels;
     l.kernel_count = 2;
-    l.create = create;
-    l.destroy = destroy;
-    l.run = run;
     l.natives = natives;
     l.native_count = 1;
     return l;
 }
 
 const kiln_layer layer = compact();
-const kiln_layer *const layers[] = {&layer};
-
-kiln_layers_v1 all() {
-    kiln_layers_v1 t{};
-    t.struct_size = sizeof t;
-    t.layers = layers;
-    t.layer_count = 1;
-    return t;
-}
-
-const kiln_layers_v1 table = all();
-
-int32_t init(const kiln_host *h, kiln_error *) {
-    host = h;
-    return KILN_OK;
-}
-
-const void *get_interface(kiln_str) { return &table; }
 
 } // namespace
 
-// The host reads it before it calls anything of the library.
-extern "C" const kiln_descriptor kiln_plugin_descriptor = {
-    KILN_MAGIC,
-    sizeof(kiln_descriptor),
-    KILN_ABI_MAJOR,
-    KILN_ABI_MINOR,
-    11, // min_host_minor
-    KILN_KIND_LAYERS,
-    0, // flags
-    KILN_STR("compact"),
-    KILN_STR("Kiln"),
-    KILN_STR("1.0.0"),
-    {nullptr, 0}, // build_id
-    KILN_STR(KILN_TARGET),
-    init,
-    nullptr, // deinit
-    get_interface,
-};
+KILN_EXPORT_LAYERS("compact", "Kiln", "1.0.0", &layer);

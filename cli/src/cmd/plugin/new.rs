@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 /// The C header, of which a library in C needs a copy.
 const HEADER: &str = include_str!("../../../../plugins/include/kiln_plugin.h");
+/// The header of C++ over it.
+const CPP_HEADER: &str = include_str!("../../../../plugins/include/kiln_layer.hpp");
 const C: &str = include_str!("template.c");
 const CPP: &str = include_str!("template.cpp");
 const RUST: &str = include_str!("template.rs.txt");
@@ -61,6 +63,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         }
         Language::Cpp => {
             write(&folder.join(format!("{name}.cpp")), &fill(CPP))?;
+            write(&folder.join("kiln_layer.hpp"), CPP_HEADER)?;
             write(&folder.join("kiln_plugin.h"), HEADER)?;
             format!("c++ -std=c++17 -shared -fPIC -fvisibility=hidden -I . -o {library} {name}.cpp")
         }
