@@ -100,6 +100,7 @@ impl Device for CudaGpu {
     type Queue = CudaQueue;
 
     const KEEPS_REPLACED: bool = true;
+    const BINDS_RANGES: bool = false;
     const ARENA_TAIL: u64 = 0;
     const WEIGHTS_CHUNK: u64 = u64::MAX;
 
