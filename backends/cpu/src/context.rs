@@ -160,7 +160,7 @@ fn walk(
     let input = |v: &ValueId| values[v.0 as usize].as_ref().ok_or_else(|| flow::lost(step))?.tensor();
     let inputs = inputs.iter().map(input).collect::<Result<Vec<_>, _>>()?;
     let facts: Vec<_> = node.outputs.iter().map(|&v| shapes.fact(v).clone()).collect();
-    let outs = bodies.walk(node, &inputs, &facts)?;
+    let outs = bodies.walk(node, &inputs, &facts, shapes.case())?;
     for (&v, out) in node.outputs.iter().zip(outs) {
         let out = Val::shared(out);
         shapes.check_shape(&program.graph, v, out.shape())?;

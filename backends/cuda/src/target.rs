@@ -3,8 +3,8 @@
 use crate::driver::{Attribute, DriverError, Gpu, devices};
 use kiln_backend::assisted::DEVICE_FLOW;
 use kiln_backend::{
-    BackendError, MemoryRules, SPARSE_WEIGHTS, Tactic, Target, flow::SLICES, offer_feature, sm_number,
-    source_feature,
+    BackendError, MAX_STREAMS, MemoryRules, SPARSE_WEIGHTS, Tactic, Target, flow::SLICES, offer_feature,
+    sm_number, source_feature,
 };
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -89,7 +89,7 @@ impl Numbers {
                 total: self.memory << 20,
             },
             uuid: String::new(),
-            traits: BTreeMap::new(),
+            traits: BTreeMap::from([("parallel_streams".to_owned(), (MAX_STREAMS - 1) as u64)]),
         }
     }
 }
@@ -138,8 +138,9 @@ pub fn found() -> Result<Vec<(usize, Target)>, BackendError> {
                 ("texture_alignment".to_owned(), a(CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT)?),
                 ("integrated".to_owned(), a(CU_DEVICE_ATTRIBUTE_INTEGRATED)?),
             ]);
-            let target = numbers.target(format!("CUDA {}.{}", version / 1000, version % 1000 / 10));
-            Ok(Target { uuid: d.uuid()?, traits, ..target })
+            let mut target = numbers.target(format!("CUDA {}.{}", version / 1000, version % 1000 / 10));
+            target.traits.extend(traits);
+            Ok(Target { uuid: d.uuid()?, ..target })
         };
         let t = one()?;
         if capability(&t.arch) >= 80 {

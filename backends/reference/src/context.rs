@@ -102,7 +102,7 @@ impl OracleContext {
         let inputs = inputs.iter().map(|&v| self.value(v)).collect::<Result<Vec<_>, _>>()?;
         let facts: Vec<_> = node.outputs.iter().map(|&v| shapes.fact(v).clone()).collect();
         let bodies = self.bodies.get_mut(index).and_then(Option::as_mut).ok_or_else(|| flow::lost(index))?;
-        let outs = bodies.walk(node, &inputs, &facts)?;
+        let outs = bodies.walk(node, &inputs, &facts, shapes.case())?;
         for (&v, out) in node.outputs.iter().zip(outs) {
             shapes.check_shape(&program.graph, v, out.shape())?;
             self.values[v.0 as usize] = Some(out);

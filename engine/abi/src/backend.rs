@@ -42,6 +42,37 @@ pub struct kiln_time_request {
     pub input_count: u64,
 }
 
+/// Device memory that the caller hands out, for what a context needs beside its arena.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kiln_allocator {
+    /// Size of this structure as the host knows it, in bytes.
+    pub struct_size: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Passed to both functions.
+    pub ctx: *mut core::ffi::c_void,
+    /// The address of `bytes` bytes at a multiple of `alignment`, a power of two, usable by work that is put into the stream from now on;
+    /// null where there is no such memory. `[any-thread]`
+    pub allocate: Option<
+        unsafe extern "C" fn(
+            ctx: *mut core::ffi::c_void,
+            bytes: u64,
+            alignment: u64,
+            stream: *mut core::ffi::c_void,
+        ) -> *mut core::ffi::c_void,
+    >,
+    /// Takes memory back, once the work that is in the stream is done. `[any-thread]`
+    pub free: Option<
+        unsafe extern "C" fn(
+            ctx: *mut core::ffi::c_void,
+            address: *mut core::ffi::c_void,
+            bytes: u64,
+            stream: *mut core::ffi::c_void,
+        ),
+    >,
+}
+
 /// One run.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -339,6 +370,31 @@ pub struct kiln_backend_v1 {
             context: *mut kiln_context,
             address: *mut core::ffi::c_void,
             bytes: u64,
+            err: *mut kiln_error,
+        ) -> i32,
+    >,
+    /// Optional, since 1.12: absent means `KILN_UNSUPPORTED`. Takes device memory that the context needs from now on, its arena aside,
+    /// from an allocator of the caller's: of CUDA with its `CUstream`. Null: from the backend's own again. Both functions may be called
+    /// until the context is destroyed, also after another allocator is set. `[serial-per-object]`
+    pub context_set_allocator: Option<
+        unsafe extern "C" fn(
+            context: *mut kiln_context,
+            allocator: *const kiln_allocator,
+            err: *mut kiln_error,
+        ) -> i32,
+    >,
+    /// Optional, since 1.12: absent means `KILN_UNSUPPORTED`. Reports the bytes of device memory that nobody uses now. `[any-thread]`
+    pub device_free_memory:
+        Option<unsafe extern "C" fn(device: *mut kiln_device, bytes: *mut u64, err: *mut kiln_error) -> i32>,
+    /// Optional, since 1.12: absent means `KILN_UNSUPPORTED`. Copies `bytes` bytes of the device to the host, behind the work that is in
+    /// a stream of the caller's (null: of no stream), and waits for the copy. `[any-thread]`
+    pub device_read: Option<
+        unsafe extern "C" fn(
+            device: *mut kiln_device,
+            stream: *mut core::ffi::c_void,
+            address: *const core::ffi::c_void,
+            bytes: u64,
+            to: *mut core::ffi::c_void,
             err: *mut kiln_error,
         ) -> i32,
     >,

@@ -5,6 +5,7 @@ use crate::stop::StopFlag;
 use crate::{BackendError, HostStep, NativeContext, Program, Region, Shapes, Tactic, Target};
 use kiln_ir::{Graph, Tensor, ValueId};
 use minicbor::{Decode, Encode};
+use std::ffi::c_void;
 use std::sync::Arc;
 
 /// A backend: proposes tactics, compiles them, opens devices. Callable from any thread.
@@ -70,6 +71,28 @@ pub trait Device: Send + Sync {
         _weight_budget: u64,
     ) -> Result<Arc<dyn Executable>, BackendError> {
         Err(BackendError::Unsupported("this backend does not stream weights; load without a budget".into()))
+    }
+
+    /// Bytes of device memory that nobody uses now. By default refused.
+    fn free_memory(&self) -> Result<u64, BackendError> {
+        Err(BackendError::Unsupported("this backend does not report how much memory is free".into()))
+    }
+
+    /// Copies bytes of the device to the host, behind the work that is in a stream of the caller's (null: of no stream), and waits for
+    /// the copy. By default refused.
+    ///
+    /// # Safety
+    /// The address is a device address of the backend's kind, behind which there are as many bytes as `to` has. The stream is null, or a
+    /// stream of the backend's kind on this device.
+    unsafe fn read(
+        &self,
+        _stream: *mut c_void,
+        _address: *const c_void,
+        _to: &mut [u8],
+    ) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported(
+            "this backend reads no device memory of the caller's; pass tensors of the host".into(),
+        ))
     }
 }
 

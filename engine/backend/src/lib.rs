@@ -20,6 +20,7 @@ pub mod launch;
 pub mod limits;
 mod native;
 pub mod native_call;
+pub mod order;
 pub mod process;
 mod program;
 mod recent;
@@ -46,7 +47,8 @@ pub use dynamic_range::{range_name, ranged_tensor};
 pub use error::BackendError;
 #[doc(hidden)]
 pub use linkme;
-pub use native::{Bound, NativeContext};
+pub use native::{Bound, NativeContext, TemporaryAllocator};
+pub use order::{MAX_STREAMS, Order};
 pub use program::{MemoryPlan, Place, Program, Step, is_view_op, shape_inputs};
 pub use recent::Recent;
 pub use region::{Region, ShapeRange, is_shape_data};

@@ -5,6 +5,7 @@
 
 use crate::BackendError;
 use std::ffi::c_void;
+use std::sync::Arc;
 
 /// An input or output of a program by its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +14,16 @@ pub enum Bound {
     Input(usize),
     /// An output.
     Output(usize),
+}
+
+/// Device memory that the caller hands out for the runs of a context.
+pub trait TemporaryAllocator: Send + Sync {
+    /// The address of so many bytes at a multiple of `alignment`, a power of two, for work that is put into the stream from now on. Null
+    /// where there is no such memory. Streams are handles of the backend's kind: of CUDA a `CUstream`.
+    fn allocate(&self, bytes: u64, alignment: u64, stream: *mut c_void) -> *mut c_void;
+
+    /// Takes memory back, once the work that is in the stream is done.
+    fn free(&self, address: *mut c_void, bytes: u64, stream: *mut c_void);
 }
 
 /// Native handles of a context. The kind of a handle is the backend's; CUDA takes `CUstream`, device pointers and `CUevent`.
@@ -52,6 +63,19 @@ pub trait NativeContext {
     /// The address is a device address of the backend's kind with `bytes` bytes, or null. The memory stays valid until other memory is
     /// set or the context is dropped, and nothing else uses it while a run is in flight.
     unsafe fn set_memory(&mut self, address: *mut c_void, bytes: u64) -> Result<(), BackendError>;
+
+    /// Takes device memory that the context needs from now on, its arena aside, from an allocator of the caller's: scratch memory, inputs
+    /// and outputs that are not bound, tensors of unknown size. `None`: from the backend's own again. By default refused.
+    ///
+    /// # Safety
+    /// The allocator returns null, or device addresses of the backend's kind with as many bytes as asked for. Nothing else uses them until
+    /// they are taken back and the work is done that was in the stream then.
+    unsafe fn set_allocator(
+        &mut self,
+        _allocator: Option<Arc<dyn TemporaryAllocator>>,
+    ) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported("this backend takes no memory of an allocator of the caller's".into()))
+    }
 
     /// The device address of an input or output of the last run, and its size in bytes. The memory is the context's own unless
     /// the caller bound other memory; [`NativeContext::bind`] accepts both.

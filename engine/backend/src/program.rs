@@ -27,6 +27,9 @@ pub struct Program {
     /// are alike.
     #[cbor(n(3), skip_if = "Vec::is_empty")]
     pub cases: Vec<Case>,
+    /// Stream of each step, 0 for the main one; see [`Order`](crate::Order). Empty: all steps are in the main stream.
+    #[cbor(n(4), skip_if = "Vec::is_empty")]
+    pub streams: Vec<u32>,
 }
 
 /// One kernel of a program.
@@ -120,7 +123,7 @@ pub enum Place {
 impl Program {
     /// A program of a single case.
     pub fn new(graph: Graph, steps: Vec<Step>, memory: MemoryPlan) -> Program {
-        Program { graph, steps, memory, cases: Vec::new() }
+        Program { graph, steps, memory, cases: Vec::new(), streams: Vec::new() }
     }
 
     /// A program of one step for each node, all of this tactic and without blobs or a memory plan: for backends that
@@ -211,11 +214,11 @@ pub fn is_view_op(op: &Op) -> bool {
 pub fn shape_inputs(g: &Graph) -> Vec<usize> {
     let mut needed: HashSet<ValueId> = HashSet::new();
     for (_, n) in g.nodes().rev() {
-        // Of what `shape` and `size` read only the dimensions matter.
+        // `shape` and `size` read only dimensions of their inputs.
         let wanted = n.outputs.iter().any(|v| needed.contains(v)) && !n.op.roles().host_known;
         for (i, v) in n.inputs.iter().enumerate() {
             if let Some(v) = v.filter(|_| wanted || n.op.port(i).is_some_and(|p| p.host)) {
-                // What a shape is made of is needed only where it is small enough to be followed.
+                // The parts of a shape are needed only where it is small enough to be followed.
                 if g.ty(v).static_volume().is_some_and(|n| n <= kiln_ir::infer::MAX_CONTENT) {
                     needed.insert(v);
                 }

@@ -43,7 +43,8 @@ pub struct StreamPlan {
 
 impl StreamPlan {
     /// The plan that keeps as many weights on the device as `budget` bytes permit, the memory for streamed ones included; `None` if
-    /// all fit. The largest weights stay first, as they decide the size of that memory.
+    /// all fit. The largest weights stay first, as they decide the size of that memory. Where it costs few more bytes to be copied, a
+    /// weight has its memory a step early: it is copied while the kernels in front of its reader run.
     ///
     /// # Errors
     /// [`BackendError::InvalidArgument`] with the least budget, if this one is smaller.
@@ -52,25 +53,49 @@ impl StreamPlan {
         if weights.fixed + weights.streamable() <= budget {
             return Ok(None);
         }
-        let n = weights.candidates.len();
-        let total = |kept: usize| weights.plan(kept).total();
-        if total(0) > budget {
+        if weights.least() > budget {
             return Err(BackendError::InvalidArgument(format!(
                 "the weights want at least {} bytes on the device, of which {} cannot be streamed; the budget is {budget}",
                 weights.least(),
                 weights.fixed
             )));
         }
-        // The most that fits. More weights that stay rarely need less memory.
-        let (mut fits, mut too_many) = (0, n);
-        while too_many - fits > 1 {
-            let middle = fits + (too_many - fits) / 2;
-            match total(middle) <= budget {
-                true => fits = middle,
-                false => too_many = middle,
+        let late = weights.fitting(budget, false);
+        let early = (weights.plan(0, true).total() <= budget).then(|| weights.fitting(budget, true));
+        let copied = |plan: &StreamPlan| plan.slots.values().map(|s| s.size).sum::<u64>();
+        let cheap = |plan: &StreamPlan| copied(plan) <= copied(&late) / 3 * 4;
+        Ok(Some(early.filter(cheap).unwrap_or(late)))
+    }
+
+    /// For each weight, the steps that read other weights in its memory before it is copied there. `readers` are the steps that read each
+    /// weight, in order.
+    pub fn blockers(&self, readers: &BTreeMap<ValueId, Vec<usize>>) -> BTreeMap<ValueId, Vec<usize>> {
+        let first = |v: &ValueId| readers.get(v).and_then(|steps| steps.first());
+        let one = |(v, slot): (&ValueId, &Slot)| {
+            let overlaps = |o: &Slot| o.offset < slot.offset + slot.size && slot.offset < o.offset + o.size;
+            let before = |o: &ValueId| first(o) < first(v);
+            let others = self.slots.iter().filter(|(o, s)| *o != v && overlaps(s) && before(o));
+            let mut steps: Vec<usize> = others.flat_map(|(o, _)| readers.get(o).into_iter().flatten()).copied().collect();
+            steps.sort_unstable();
+            steps.dedup();
+            (*v, steps)
+        };
+        self.slots.iter().map(one).collect()
+    }
+
+    /// The steps that read each streamed weight.
+    pub fn readers(&self, program: &Program) -> BTreeMap<ValueId, Vec<usize>> {
+        let mut all: BTreeMap<ValueId, Vec<usize>> = BTreeMap::new();
+        for (s, step) in program.steps.iter().enumerate() {
+            let nodes = step.nodes.iter().filter_map(|&n| program.graph.get(n));
+            for v in nodes.flat_map(|n| n.inputs.iter().flatten()).filter(|v| self.slots.contains_key(v)) {
+                let steps = all.entry(*v).or_default();
+                if steps.last() != Some(&s) {
+                    steps.push(s);
+                }
             }
         }
-        Ok(Some(weights.plan(fits)))
+        all
     }
 
     /// Bytes of a program's weights that can be streamed.
@@ -126,11 +151,25 @@ impl Weights {
     }
 
     fn least(&self) -> u64 {
-        self.plan(0).total()
+        self.plan(0, false).total()
     }
 
-    /// The plan with so many of the largest weights on the device.
-    fn plan(&self, kept: usize) -> StreamPlan {
+    /// The plan with the most weights on the device that fit. More weights that stay rarely need less memory.
+    fn fitting(&self, budget: u64, early: bool) -> StreamPlan {
+        let (mut fits, mut too_many) = (0, self.candidates.len());
+        while too_many - fits > 1 {
+            let middle = fits + (too_many - fits) / 2;
+            match self.plan(middle, early).total() <= budget {
+                true => fits = middle,
+                false => too_many = middle,
+            }
+        }
+        self.plan(fits, early)
+    }
+
+    /// The plan with so many of the largest weights on the device. `early`: the others have their memory from the step before that reads
+    /// streamed weights.
+    fn plan(&self, kept: usize, early: bool) -> StreamPlan {
         let (resident, streamed) = self.candidates.split_at(kept);
         let mut streamed = streamed.to_vec();
         streamed.sort_by_key(|c| (c.steps, std::cmp::Reverse(c.bytes)));
@@ -141,8 +180,13 @@ impl Weights {
         };
         // Slots in use by offset, with the last step that reads each.
         let mut live: BTreeMap<u64, (Slot, usize)> = BTreeMap::new();
+        let (mut step, mut before) = (0, 0);
         for c in streamed {
-            live.retain(|_, (_, last)| *last >= c.steps.0);
+            if c.steps.0 != step {
+                (step, before) = (c.steps.0, step);
+            }
+            let from = if early { before } else { step };
+            live.retain(|_, (_, last)| *last >= from);
             let mut offset = 0;
             for (slot, _) in live.values() {
                 if offset + c.bytes <= slot.offset {
@@ -201,6 +245,29 @@ mod tests {
         assert_eq!([at("a"), at("b"), at("c"), at("d")], [0, 1024, 1024, 1024]);
         let before: Vec<usize> = plan.before.iter().map(Vec::len).collect();
         assert_eq!(before, [1, 1, 0, 1, 1, 0]);
+    }
+
+    #[test]
+    fn weights_have_their_memory_a_step_early_where_that_is_cheap() {
+        let mut text = String::from("graph \"g\" { input %x: f32[256] ");
+        let names = ["a", "b", "c", "d"];
+        for name in names {
+            text += &format!("weight %{name}: f32[256] = [{}] ", vec!["1"; 256].join(", "));
+        }
+        let steps = ["x", "p", "q", "r"].iter().zip(["p", "q", "r", "s"]).zip(names);
+        steps.for_each(|((from, to), w)| text += &format!("%{to} = add(%{from}, %{w}) "));
+        let program = Program::step_per_node(
+            Graph::from_text(&(text + "output %s }")).unwrap(),
+            &Tactic::plain("test"),
+        );
+        let plan = StreamPlan::new(&program, 256, 2 << 10).unwrap().unwrap();
+        let at = |name: &str| plan.slots[&program.graph.find(name).unwrap()].offset;
+        assert_eq!(names.map(at), [0, 1024, 0, 1024], "two slots in turn");
+        let readers = plan.readers(&program);
+        let behind = |name: &str| plan.blockers(&readers)[&program.graph.find(name).unwrap()].clone();
+        assert_eq!(names.map(behind), [vec![], vec![], vec![0], vec![1]]);
+        let least = StreamPlan::new(&program, 256, 1 << 10).unwrap().unwrap();
+        assert_eq!((least.bytes, least.slots.len()), (1 << 10, 4), "without room for that, one slot");
     }
 
     #[test]

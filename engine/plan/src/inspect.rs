@@ -66,6 +66,9 @@ pub struct LayerInfo {
     /// Scratch memory in bytes.
     #[serde(rename = "Workspace")]
     pub workspace: u64,
+    /// The stream that it runs in: 0 is the main one, others run beside it.
+    #[serde(rename = "StreamId", default)]
+    pub stream: u32,
     /// Note of the network's author.
     #[serde(rename = "Metadata")]
     pub metadata: String,
@@ -263,13 +266,14 @@ fn add_layers(
     let uses = if detailed { program.graph.uses() } else { Uses::default() };
     let last = if detailed { channels_last(&program.graph) } else { HashSet::new() };
     let describe = Describe { program, shapes, uses, last };
-    for step in &program.steps {
+    for (number, step) in program.steps.iter().enumerate() {
         let name = format!("{path}{}", step.name);
+        let stream = program.streams.get(number).copied().unwrap_or(0);
         layers.push(match verbosity {
             Verbosity::None => Layer::Name(layers.len().to_string()),
             Verbosity::Names => Layer::Name(name.clone()),
             Verbosity::Detailed => {
-                Layer::Detailed(Box::new(LayerInfo { name: name.clone(), ..describe.layer(step) }))
+                Layer::Detailed(Box::new(LayerInfo { name: name.clone(), stream, ..describe.layer(step) }))
             }
         });
         for body in &step.bodies {
@@ -317,6 +321,7 @@ impl Describe<'_> {
             tactic: if self.program.is_view(step) { "view".into() } else { tactic.name.clone() },
             tactic_params: tactic.params.clone(),
             workspace: tactic.workspace,
+            stream: 0,
             metadata: notes.join("; "),
             kernels: self.program.cases_of(step).into_iter().map(KernelInfo::of).collect(),
         }

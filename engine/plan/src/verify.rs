@@ -1,7 +1,7 @@
 //! The verifier of programs: what must hold before one is loaded.
 
 use crate::PlanError;
-use kiln_backend::{MemoryRules, Place, Program, Step, flow, is_view_op};
+use kiln_backend::{MemoryRules, Order, Place, Program, Step, flow, is_view_op};
 use kiln_ir::{Node, NodeId, Source, ValueId};
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,7 +24,50 @@ pub fn verify(program: &Program, rules: &MemoryRules) -> Result<(), PlanError> {
     }
     places_fit(program, rules)?;
     parts_in_place(program)?;
-    no_overlap(program, &step_of)
+    no_overlap(program, &step_of)?;
+    match Order::of(program) {
+        Some(order) => apart(program, &order),
+        None => Ok(()),
+    }
+}
+
+/// Values that steps touch at the same time lie in different memory: each lives from the first step that may run beside one that touches it
+/// to the last one. An output may take the place of an input that its step reads behind all others.
+fn apart(p: &Program, order: &Order) -> Result<(), PlanError> {
+    let mut touch: BTreeMap<ValueId, Vec<usize>> = BTreeMap::new();
+    for (s, step) in p.steps.iter().enumerate() {
+        let nodes = step.nodes.iter().filter_map(|&n| p.graph.get(n));
+        let all = nodes.flat_map(|n| n.inputs.iter().flatten().chain(&n.outputs));
+        all.filter(|&&v| range(p, v).is_some()).for_each(|&v| touch.entry(v).or_default().push(s));
+    }
+    let life = |steps: &[usize]| {
+        let beside = steps.iter().map(|&s| order.beside(s));
+        beside.fold((usize::MAX, 0), |(a, b), (x, y)| (a.min(x), b.max(y)))
+    };
+    let mut all: Vec<(usize, usize, ValueId)> =
+        touch.iter().map(|(&v, steps)| (life(steps), v)).map(|((from, to), v)| (from, to, v)).collect();
+    all.sort_unstable();
+    let mut live: Vec<(usize, ValueId)> = Vec::new();
+    for (from, to, v) in all {
+        live.retain(|(end, _)| *end >= from);
+        for &(_, other) in &live {
+            let (Some((o, n)), Some((offset, size))) = (range(p, other), range(p, v)) else { continue };
+            let ends = |a: ValueId, b: ValueId| {
+                let (first, last) = (&touch[&a], &touch[&b]);
+                first.iter().all(|&x| last.iter().all(|&y| x == y || order.is_before(x, y)))
+            };
+            if o < offset + size && offset < o + n && !ends(other, v) && !ends(v, other) {
+                let name = |v: ValueId| p.graph.value(v).name.clone();
+                return Err(bad(format!(
+                    "\"{}\" and \"{}\" lie in the same memory, and steps that touch them run at the same time",
+                    name(other),
+                    name(v)
+                )));
+            }
+        }
+        live.push((to, v));
+    }
+    Ok(())
 }
 
 /// Formats are those of inputs and outputs, which have shapes in memory that fit.

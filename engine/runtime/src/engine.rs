@@ -1,7 +1,7 @@
 //! Engines: a program on a device, shared by all its contexts.
 
 use crate::RuntimeError;
-use crate::automatic_budget::automatic;
+use crate::automatic_budget::{Budget, automatic, resident};
 use crate::backends::Backends;
 use crate::plugin_check;
 use crate::recording::Recorder;
@@ -102,7 +102,7 @@ impl Engine {
     /// built for is logged as warnings.
     pub fn from_plan(plan: Plan, backend: Arc<dyn Backend>) -> Result<Engine, RuntimeError> {
         let targets = backend.targets().map_err(|e| backend_error(backend.name(), e))?;
-        Engine::on_first(plan, backend.as_ref(), targets, &[])
+        Engine::on_first(plan, backend.as_ref(), targets, Budget::default())
     }
 
     /// Loads a plan on this device of the backend. Differences as of [`Engine::from_plan`] are logged.
@@ -137,30 +137,25 @@ impl Engine {
             })?;
             targets = vec![targets.swap_remove(at)];
         }
-        let budget = |target: &Target| match options.weight_budget {
-            None if options.automatic_weight_budget => automatic(&plan.program, target),
-            given => given,
-        };
-        let budgets: Vec<Option<u64>> = targets.iter().map(budget).collect();
-        Engine::on_first(plan, backend.as_ref(), targets, &budgets)
+        let budget = Budget { given: options.weight_budget, automatic: options.automatic_weight_budget };
+        Engine::on_first(plan, backend.as_ref(), targets, budget)
     }
 
     fn on_first(
         plan: Plan,
         backend: &dyn Backend,
         targets: Vec<Target>,
-        weight_budgets: &[Option<u64>],
+        budget: Budget,
     ) -> Result<Engine, RuntimeError> {
         let header = &plan.header;
         let mut refusal = format!("the backend \"{}\" has no device", backend.name());
-        for (i, target) in targets.into_iter().enumerate() {
+        for target in targets {
             let c = header.check_compatibility(&target);
             match c.refusal {
                 Some(reason) => refusal = reason,
                 None => {
                     c.warnings.iter().for_each(|w| tracing::warn!("plan \"{}\": {w}", header.name));
-                    let weight_budget = weight_budgets.get(i).copied().flatten();
-                    return Engine::build(plan, backend, target, weight_budget);
+                    return Engine::build(plan, backend, target, budget);
                 }
             }
         }
@@ -193,14 +188,14 @@ impl Engine {
         target: Target,
     ) -> Result<Engine, RuntimeError> {
         let plan = Plan::new(program, profiles, target.clone()).with_verbosity(Verbosity::Detailed);
-        Engine::build(plan, backend, target, None)
+        Engine::build(plan, backend, target, Budget::default())
     }
 
     fn build(
         plan: Plan,
         backend: &dyn Backend,
         target: Target,
-        weight_budget: Option<u64>,
+        budget: Budget,
     ) -> Result<Engine, RuntimeError> {
         check_process()?;
         let Plan { header, program, layers, network, libraries } = plan;
@@ -222,6 +217,7 @@ impl Engine {
         let mut part = target.clone();
         header.limit.apply(&mut part);
         let device = backend.open(&part).map_err(|e| backend_error(&name, e))?;
+        let weight_budget = budget.of(&program, &part, device.as_ref());
         let current = RwLock::new(load(&name, device.as_ref(), program, weight_budget)?);
         let inputs = io.iter().filter(|t| t.mode == IoMode::Input).count();
         let shared = Shared {
@@ -308,10 +304,13 @@ impl Engine {
         StreamPlan::least(&self.program(), self.shared.target.memory.alignment)
     }
 
-    /// The budget that leaves room for the activations of one context in the memory that the device has in all. `None` where all
-    /// weights fit, or the device does not report its memory.
+    /// The budget that leaves room for the activations of one context in the memory of the device that is free now, that of this engine's
+    /// weights included. Where the device does not report it, its memory in all counts. `None` where all weights fit, or nothing is
+    /// reported.
     pub fn automatic_weight_budget(&self) -> Option<u64> {
-        automatic(&self.program(), &self.shared.target)
+        let (program, shared) = (self.program(), &self.shared);
+        let held = resident(&program, &shared.target, self.weight_budget());
+        automatic(&program, &shared.target, shared.device.as_ref(), held)
     }
 
     /// Bytes of weights that may be on the device at a time; `None` where all of them stay there.

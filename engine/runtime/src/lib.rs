@@ -29,6 +29,7 @@ pub use context::output_allocator::OutputAllocator;
 pub use context::{ExecutionContext, RunCounters};
 pub use engine::{Engine, LoadOptions};
 pub use error::RuntimeError;
+pub use kiln_backend::TemporaryAllocator;
 pub use kiln_plan::{
     HostLayer, IoMode, IoTensor, Layer, LayerInfo, LayerTable, MAX_SHAPE_VALUES, Profile, ProfileError,
     Range, TensorInfo, WeightInfo, graph_io, io_tensors,

@@ -44,6 +44,7 @@ impl Planning<'_> {
         let inputs = inputs.into_iter().map(|v| self.operand(shapes, v)).collect::<OnDevice<Vec<_>>>()?;
         let bodies = self.run.bodies.get_mut(step).and_then(Option::take);
         let mut bodies = bodies.ok_or_else(|| flow::lost(step))?;
+        bodies.set_case(shapes.case());
         let site = Site { step, tactic, inputs, outputs: Vec::new(), module };
         let made = self.decided(shapes, node, site, &mut bodies);
         if let Some(place) = self.run.bodies.get_mut(step) {

@@ -108,7 +108,7 @@ impl BodyPlan<'_> {
                 None => Fact::of(ty),
             });
         }
-        Ok(Shapes::new(loaded.program.graph.infer_from(&facts)?))
+        Ok(Shapes::new(loaded.program.graph.infer_from(&facts)?).in_case(self.body.case))
     }
 
     fn lend_outputs(&mut self, shapes: &Shapes, wanted: &[Option<Range>]) -> OnDevice<()> {

@@ -32,12 +32,16 @@ impl LoadedBodies {
             let context = executable.context()?;
             Ok(Body { program: program.clone(), context, host, last: None, timing: false, times: Vec::new() })
         };
-        Ok(Bodies(self.0.iter().map(one).collect::<Result<_, BackendError>>()?))
+        Ok(Bodies { list: self.0.iter().map(one).collect::<Result<_, BackendError>>()?, case: 0 })
     }
 }
 
 /// Contexts of the bodies of one step.
-pub struct Bodies(Vec<Body>);
+pub struct Bodies {
+    list: Vec<Body>,
+    /// The case of the run around them.
+    case: u32,
+}
 
 struct Body {
     program: Arc<Program>,
@@ -45,21 +49,21 @@ struct Body {
     /// Positions of shape inputs.
     host: Vec<usize>,
     /// The shapes of the last run with what they were made for.
-    last: Option<(Vec<(TensorType, Option<Tensor>)>, Arc<Shapes>)>,
+    last: Option<(Vec<(TensorType, Option<Tensor>)>, u32, Arc<Shapes>)>,
     timing: bool,
     /// Times of all runs since they were forgotten.
     times: Vec<StepTime>,
 }
 
 impl Body {
-    fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
+    fn run(&mut self, inputs: &[Tensor], case: u32) -> Result<Vec<Tensor>, BackendError> {
         let content = |i: usize, t: &Tensor| self.host.contains(&i).then(|| t.clone());
         let key: Vec<_> = inputs.iter().enumerate().map(|(i, t)| (t.ty(), content(i, t))).collect();
         let shapes = match &self.last {
-            Some((made_for, shapes)) if *made_for == key => shapes.clone(),
+            Some((made_for, at, shapes)) if *made_for == key && *at == case => shapes.clone(),
             _ => {
-                let shapes = Arc::new(self.program.shapes(inputs)?);
-                self.last = Some((key, shapes.clone()));
+                let shapes = Arc::new(self.program.shapes(inputs)?.in_case(case));
+                self.last = Some((key, case, shapes.clone()));
                 shapes
             }
         };
@@ -74,19 +78,21 @@ impl Body {
 }
 
 impl Bodies {
-    /// Runs the node of the step. Errors name the layer inside that failed.
+    /// Runs the node of the step in a case of the program around it. Errors name the layer inside that failed.
     pub fn walk(
         &mut self,
         node: &kiln_ir::Node,
         inputs: &[Tensor],
         outputs: &[Fact],
+        case: u32,
     ) -> Result<Vec<Tensor>, BackendError> {
+        self.case = case;
         walk(node, inputs, outputs, self)
     }
 
     /// Lets the times of the steps inside be taken from now on.
     pub fn set_timing(&mut self) -> Result<(), BackendError> {
-        for b in self.0.iter_mut().filter(|b| !b.timing) {
+        for b in self.list.iter_mut().filter(|b| !b.timing) {
             b.context.step_times()?;
             b.timing = true;
         }
@@ -95,18 +101,18 @@ impl Bodies {
 
     /// Forgets the times of the steps inside.
     pub fn forget_times(&mut self) {
-        self.0.iter_mut().for_each(|b| b.times.clear());
+        self.list.iter_mut().for_each(|b| b.times.clear());
     }
 
     /// Times of the steps inside, since they were forgotten; the node is step `step` of its program.
     pub fn times(&self, step: usize) -> Vec<StepTime> {
-        let each = self.0.iter().enumerate();
+        let each = self.list.iter().enumerate();
         each.flat_map(|(i, b)| StepTime::within(b.times.clone(), step, i)).collect()
     }
 
     /// Work of the bodies' contexts, their runs left out.
     pub fn counters(&self) -> Counters {
-        self.0.iter().fold(Counters::default(), |a, b| {
+        self.list.iter().fold(Counters::default(), |a, b| {
             let c = b.context.counters();
             Counters {
                 runs: 0,
@@ -125,10 +131,11 @@ impl Machine for Bodies {
     type Stack = Vec<Tensor>;
 
     fn run(&mut self, body: usize, inputs: Vec<Tensor>) -> Result<Vec<Tensor>, BackendError> {
-        let body = self.0.get_mut(body).ok_or_else(|| {
+        let case = self.case;
+        let body = self.list.get_mut(body).ok_or_else(|| {
             BackendError::InvalidArgument(format!("an interpreted step has no body {body}"))
         })?;
-        body.run(&inputs)
+        body.run(&inputs, case)
     }
 
     fn number(&mut self, v: &Tensor) -> Result<i64, BackendError> {

@@ -9,6 +9,7 @@ use crate::wire::{samples_to_cbor, tactics_to_cbor, targets_to_cbor};
 use crate::{Backend, BackendError, Device, Executable, Program, Region, Tactic, Target, TimeRequest};
 use kiln_abi::*;
 use kiln_ir::Graph;
+use std::ffi::c_void;
 use std::sync::Arc;
 
 type BackendHandle = Handle<Box<dyn Backend>>;
@@ -176,6 +177,44 @@ unsafe fn make(
             let program = Arc::new(Program::from_cbor(p.cbor, &p.tensors, &p.blobs)?);
             let loaded = Loaded::new(load(&**d, program.clone())?, program);
             give(out, || Handle::make(loaded))
+        })
+    }
+}
+
+pub(super) unsafe extern "C" fn free_memory(
+    device: *mut kiln_device,
+    bytes: *mut u64,
+    err: *mut kiln_error,
+) -> i32 {
+    // SAFETY: the host passes what `open` made and a place for a number.
+    unsafe {
+        DeviceHandle::slot(device, err, |d| {
+            let place = bytes.as_mut();
+            let none = || BackendError::InvalidArgument("no place for the number of bytes".into());
+            *place.ok_or_else(none)? = d.free_memory()?;
+            Ok(())
+        })
+    }
+}
+
+pub(super) unsafe extern "C" fn read(
+    device: *mut kiln_device,
+    stream: *mut c_void,
+    address: *const c_void,
+    bytes: u64,
+    to: *mut c_void,
+    err: *mut kiln_error,
+) -> i32 {
+    // SAFETY: the host passes what `open` made, and memory of the host with room for the bytes.
+    unsafe {
+        DeviceHandle::slot(device, err, |d| {
+            let n = usize::try_from(bytes).ok().filter(|n| isize::try_from(*n).is_ok());
+            match n.filter(|_| !to.is_null() && !address.is_null()) {
+                Some(n) => d.read(stream, address, std::slice::from_raw_parts_mut(to.cast::<u8>(), n)),
+                None => {
+                    Err(BackendError::InvalidArgument(format!("{bytes} bytes from {address:?} to {to:?}")))
+                }
+            }
         })
     }
 }

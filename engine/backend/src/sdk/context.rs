@@ -52,7 +52,7 @@ impl RunShapes {
     }
 }
 
-struct Running {
+pub(super) struct Running {
     context: Mutex<Box<dyn Context>>,
     stop: Arc<StopFlag>,
     run: Arc<RunShapes>,
@@ -66,7 +66,7 @@ impl Running {
     }
 
     /// The context, unless another thread is using it.
-    fn lock(&self) -> Result<MutexGuard<'_, Box<dyn Context>>, BackendError> {
+    pub(super) fn lock(&self) -> Result<MutexGuard<'_, Box<dyn Context>>, BackendError> {
         match self.context.try_lock() {
             Ok(context) => Ok(context),
             // The handle's own mark tells about panics.
@@ -79,7 +79,7 @@ impl Running {
 }
 
 type ExecutableHandle = Handle<Loaded>;
-type ContextHandle = Handle<Running>;
+pub(super) type ContextHandle = Handle<Running>;
 
 pub(super) unsafe extern "C" fn executable_destroy(executable: *mut kiln_executable) {
     // SAFETY: the host destroys what `load` made, once.

@@ -1,7 +1,7 @@
 //! The descriptor and the functions that it names.
 
 use super::constructor::{self, Constructor};
-use super::{backend, context, host, layers, natives, panics};
+use super::{allocator, backend, context, host, layers, natives, panics};
 use crate::view;
 use kiln_abi::*;
 use kiln_ops::plugin::registry;
@@ -43,6 +43,9 @@ static TABLE: kiln_backend_v1 = kiln_backend_v1 {
     executable_context_without_memory: Some(context::create_without_memory),
     device_load_within: Some(backend::load_within),
     context_set_memory: Some(context::set_memory),
+    context_set_allocator: Some(allocator::set),
+    device_free_memory: Some(backend::free_memory),
+    device_read: Some(backend::read),
 };
 
 /// The constant that `export_backend!` exports.

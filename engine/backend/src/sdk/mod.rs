@@ -3,6 +3,7 @@
 //! Every slot of the table runs under `catch_unwind`. A panic becomes the status "panicked" with its message, and the
 //! object that it happened in refuses all further calls without running its code; its destructor is not run either.
 
+mod allocator;
 mod backend;
 mod constructor;
 mod context;

@@ -2,6 +2,7 @@
 
 use super::{BlobList, Reading, Writing, decode, encode};
 use crate::by_case::check_cases;
+use crate::order::MAX_STREAMS;
 use crate::{BackendError, Place, Program};
 use kiln_ir::wire::{WeightSink, WeightSource, refuse};
 use kiln_ir::{NodeId, ValueId};
@@ -87,6 +88,12 @@ fn check(p: &Program) -> Result<(), Error> {
         step.bodies.iter().try_for_each(check)?;
     }
     check_cases(p).map_err(refuse)?;
+    let (steps, streams) = (p.steps.len(), p.streams.len());
+    if streams != 0 && (streams != steps || p.streams.iter().any(|&s| s as usize >= MAX_STREAMS)) {
+        return Err(refuse(format!(
+            "{streams} streams for {steps} steps, wanted one below {MAX_STREAMS} for each"
+        )));
+    }
     let inputs = p.graph.inputs.len();
     match p.memory.places.iter().find(|x| matches!(x, Place::Input(i) if *i as usize >= inputs)) {
         Some(x) => Err(refuse(format!("a value lies at {x:?}, of {inputs} inputs"))),

@@ -1,7 +1,8 @@
 //! Native handles that a caller set on a context, kept for the context that a refit makes.
 
-use kiln_backend::{BackendError, Bound, Context};
+use kiln_backend::{BackendError, Bound, Context, TemporaryAllocator};
 use std::ffi::c_void;
+use std::sync::Arc;
 
 /// A native handle or an address as a number, which may move between threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,7 @@ pub(super) struct NativeSettings {
     stream: Option<Handle>,
     event: Option<Handle>,
     memory: Option<(Handle, u64)>,
+    allocator: Option<Arc<dyn TemporaryAllocator>>,
     bindings: Vec<Binding>,
     /// The context of before a refit whose own memory is bound.
     owner: Option<Box<dyn Context>>,
@@ -47,6 +49,10 @@ impl NativeSettings {
 
     pub(super) fn set_event(&mut self, event: *mut c_void) {
         self.event = Handle::of(event);
+    }
+
+    pub(super) fn set_allocator(&mut self, allocator: Option<Arc<dyn TemporaryAllocator>>) {
+        self.allocator = allocator;
     }
 
     pub(super) fn set_memory(&mut self, address: *mut c_void, bytes: u64) {
@@ -64,11 +70,16 @@ impl NativeSettings {
 
     /// Sets everything on a new context.
     pub(super) fn apply(&self, context: &mut dyn Context) -> Result<(), BackendError> {
-        let NativeSettings { stream, event, memory, bindings, owner: _ } = self;
-        if stream.is_none() && event.is_none() && memory.is_none() && bindings.is_empty() {
+        let NativeSettings { stream, event, memory, allocator, bindings, owner: _ } = self;
+        let plain = stream.is_none() && event.is_none() && memory.is_none() && allocator.is_none();
+        if plain && bindings.is_empty() {
             return Ok(());
         }
         let native = context.require_native()?;
+        if let Some(allocator) = allocator {
+            // SAFETY: the caller vouched for its memory until another one is set or the context is dropped.
+            unsafe { native.set_allocator(Some(allocator.clone())) }?;
+        }
         if let Some(stream) = stream {
             // SAFETY: the caller vouched for it until it is replaced or the context is dropped.
             unsafe { native.set_stream(stream.pointer()) }?;

@@ -3,9 +3,10 @@
 use super::ExecutionContext;
 use crate::RuntimeError;
 use kiln_backend::process::check_process;
-use kiln_backend::{BackendError, Bound};
+use kiln_backend::{BackendError, Bound, TemporaryAllocator};
 use kiln_ir::Tensor;
 use std::ffi::c_void;
+use std::sync::Arc;
 
 impl ExecutionContext {
     /// Puts the work of further runs into a stream of the caller's, behind what is in it; null: into the context's own
@@ -107,6 +108,31 @@ impl ExecutionContext {
             }
         }
         Ok(())
+    }
+
+    /// Takes device memory that this context needs from now on, its arena aside, from an allocator of the caller's: scratch memory,
+    /// inputs and outputs that are not bound, tensors whose size a run computes. `None`: from the backend's own again. It stays set
+    /// through a refit. Memory goes back to the allocator that it came from, until the context is gone.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Backend`] of backends that take no memory of the caller's (cpu, reference, wgpu). Runs fail with it where the
+    /// allocator returns null or an address that is not aligned.
+    ///
+    /// # Safety
+    /// The allocator returns null, or device addresses of the engine's device with as many bytes as asked for. Nothing else uses them
+    /// until they are taken back and the work is done that was in the stream then.
+    pub unsafe fn set_temporary_allocator(
+        &mut self,
+        allocator: Option<Arc<dyn TemporaryAllocator>>,
+    ) -> Result<(), RuntimeError> {
+        let native = self.context.require_native();
+        // SAFETY: as the caller vouches.
+        let set = native.and_then(|n| unsafe { n.set_allocator(allocator.clone()) });
+        let set = set.map_err(|e| self.engine.backend_error(e));
+        if set.is_ok() {
+            self.native.set_allocator(allocator);
+        }
+        self.recorder.note(set)
     }
 
     /// Stores activations of further runs in `bytes` bytes of the caller's on the device, at least

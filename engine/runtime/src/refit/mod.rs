@@ -1,8 +1,10 @@
 //! Refit: new weights for an engine or a plan, all or nothing, while contexts run.
 
 mod known;
+mod on_device;
 mod ranges;
 mod recipes;
+mod several;
 mod strip;
 mod structure;
 mod task;
@@ -17,9 +19,10 @@ use crate::engine::{Engine, Shared};
 use crate::error::listed;
 use crate::weights::{held, refused, renew_network, replace, weights};
 use kiln_backend::Program;
-use kiln_ir::{DType, Recipe, Tensor, WeightsRole};
+use kiln_ir::{DType, Recipe, Tensor, Weight, WeightsRole};
 use kiln_plan::{AbsentWeight, Plan};
 use known::Known;
+use on_device::OnDevice;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
@@ -28,6 +31,8 @@ pub struct Refitter {
     subject: Subject,
     known: Known,
     set: BTreeMap<Arc<str>, Tensor>,
+    /// Weights that the refit reads from the device.
+    on_device: OnDevice,
     /// Whether only the elements of the build may be set.
     identical: bool,
     validation: bool,
@@ -73,7 +78,8 @@ impl Refitter {
             return Err(refused(why.into()));
         }
         let known = subject.with_program(Known::of);
-        Ok(Refitter { subject, known, set: BTreeMap::new(), identical, validation: true })
+        let (set, on_device) = (BTreeMap::new(), OnDevice::default());
+        Ok(Refitter { subject, known, set, on_device, identical, validation: true })
     }
 
     /// All named weights, in the order of names.
@@ -128,7 +134,9 @@ impl Refitter {
                  give those of the model that it was built of, or build it with refit of all weights"
             )));
         }
-        self.set.insert(key.clone(), tensor);
+        let key = key.clone();
+        self.on_device.forget(&key);
+        self.set.insert(key, tensor);
         Ok(())
     }
 
@@ -150,7 +158,7 @@ impl Refitter {
 
     /// Takes back what was set.
     pub fn unset(&mut self, name: &str) -> bool {
-        self.set.remove(name).is_some()
+        self.on_device.forget(name) | self.set.remove(name).is_some()
     }
 
     /// Takes back what was set for a layer's weights.
@@ -186,9 +194,9 @@ impl Refitter {
     pub fn get_missing(&self) -> Vec<String> {
         let absent = self.subject.absent();
         let left_out: BTreeSet<Arc<str>> = absent.iter().map(|a| Arc::from(a.name.as_str())).collect();
-        let mut missing: BTreeSet<Arc<str>> =
-            left_out.iter().filter(|n| !self.set.contains_key(*n)).cloned().collect();
-        let mut known: BTreeSet<Arc<str>> = self.set.keys().chain(&left_out).cloned().collect();
+        let mut missing: BTreeSet<Arc<str>> = left_out.iter().filter(|n| !self.is_set(n)).cloned().collect();
+        let mut known: BTreeSet<Arc<str>> =
+            self.set.keys().chain(self.on_device.names()).chain(&left_out).cloned().collect();
         self.subject.with_program(|program| {
             let held = held(program);
             let recipes: Vec<&Arc<Recipe>> =
@@ -208,6 +216,10 @@ impl Refitter {
             }
         });
         missing.into_iter().map(|s| s.to_string()).collect()
+    }
+
+    fn is_set(&self, name: &str) -> bool {
+        self.set.contains_key(name) || self.on_device.has(name)
     }
 
     /// The missing weights by layer and role.
@@ -241,6 +253,7 @@ impl Refitter {
         if !missing.is_empty() {
             return Err(refused(format!("also set {}", listed(&missing))));
         }
+        self.read_device()?;
         let (program, report) = self.subject.with_program(|p| self.renewed(p))?;
         match &mut self.subject {
             Subject::Engine(shared) => {
@@ -275,19 +288,21 @@ impl Refitter {
         let mut sources = held(old);
         sources.extend(self.set.clone());
         let mut report = RefitReport::default();
+        let changed = |name: &Arc<str>| self.set.contains_key(name);
+        let kept = |w: &Weight| w.name.as_ref().is_some_and(changed);
+        let derived = weights(old).filter(|(_, w)| !kept(w)).filter_map(|(v, w)| {
+            let recipe = w.recipe.as_ref().filter(|r| r.sources.iter().any(changed))?;
+            Some((v, recipe.as_ref(), old.graph.value(v).name.as_str()))
+        });
+        let mut derived = several::evaluate(derived.collect(), &sources)?;
         for (v, w) in weights(old) {
             let label = &old.graph.value(v).name;
-            let changed = |name: &Arc<str>| self.set.contains_key(name);
-            let tensor = match (&w.name, &w.recipe) {
-                (Some(name), _) if changed(name) => {
+            let tensor = match &w.name {
+                Some(name) if changed(name) => {
                     report.replaced += 1;
                     self.set.get(name).cloned()
                 }
-                (_, Some(r)) if r.sources.iter().any(changed) => {
-                    report.derived += 1;
-                    Some(recipes::evaluate(r, &sources, label)?)
-                }
-                _ => None,
+                _ => derived.remove(&v).inspect(|_| report.derived += 1),
             };
             let Some(tensor) = tensor else { continue };
             if tensor.ty() != w.tensor.ty() {
