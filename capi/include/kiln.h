@@ -11,6 +11,36 @@
 #include "kiln_runtime.h"
 
 /**
+ * Stands for an input of a layer that is absent.
+ */
+#define KILN_NO_TENSOR -1
+
+/**
+ * A loop runs as often as a scalar of integers says.
+ */
+#define KILN_TRIP_COUNT 0
+
+/**
+ * A loop runs while a scalar of bool inside of it is true.
+ */
+#define KILN_TRIP_WHILE 1
+
+/**
+ * The value of the last iteration.
+ */
+#define KILN_LOOP_LAST 0
+
+/**
+ * The values of all iterations, the first one first.
+ */
+#define KILN_LOOP_CONCATENATE 1
+
+/**
+ * The values of all iterations, the last one first.
+ */
+#define KILN_LOOP_REVERSE 2
+
+/**
  * Scratch memory of a kernel.
  */
 #define KILN_POOL_WORKSPACE 0
@@ -71,6 +101,21 @@
 #define KILN_SPARSITY_FORCE 2
 
 /**
+ * A batch was filled.
+ */
+#define KILN_BATCH_FILLED 1
+
+/**
+ * There are no more batches.
+ */
+#define KILN_BATCH_END 0
+
+/**
+ * The inputs of one batch, for the time of a call of kiln_batch_fn.
+ */
+typedef struct kiln_batch_t kiln_batch_t;
+
+/**
  * The result of a build: a plan, and how it was built.
  */
 typedef struct kiln_build_t kiln_build_t;
@@ -84,6 +129,21 @@ typedef struct kiln_builder_t kiln_builder_t;
  * A network that is to be built. Any number of threads may build it.
  */
 typedef struct kiln_model_t kiln_model_t;
+
+/**
+ * A network that is written layer by layer. Tensors, layers, loops and conditionals of it have numbers.
+ */
+typedef struct kiln_network_t kiln_network_t;
+
+/**
+ * Parameters of a layer, or fields of a plug-in layer, by name.
+ */
+typedef struct kiln_params_t kiln_params_t;
+
+/**
+ * Fills a batch by kiln_batch_set and returns KILN_BATCH_FILLED, or returns KILN_BATCH_END. Any other number fails the build.
+ */
+typedef int32_t (*kiln_batch_fn)(void *user, struct kiln_batch_t *batch);
 
 /**
  * Receives the phase of a build, its steps that are done, and all its steps. Returning false cancels the build.
@@ -126,6 +186,326 @@ extern "C" {
 #endif // __cplusplus
 
 /**
+ * Makes an empty network. With `strongly_typed` only casts, quantization and fills choose types.
+ */
+kiln_error_t *kiln_network_create(const char *name,
+                                  size_t name_length,
+                                  bool strongly_typed,
+                                  struct kiln_network_t **network);
+
+/**
+ * Frees a network. Models of it live on. NULL is allowed.
+ */
+void kiln_network_destroy(struct kiln_network_t *network);
+
+/**
+ * Makes an empty set of parameters. It can be used for any number of layers.
+ */
+kiln_error_t *kiln_params_create(struct kiln_params_t **params);
+
+/**
+ * Frees parameters. NULL is allowed.
+ */
+void kiln_params_destroy(struct kiln_params_t *params);
+
+/**
+ * Sets a parameter that is a number without fraction.
+ */
+kiln_error_t *kiln_params_set_int(struct kiln_params_t *params,
+                                  const char *name,
+                                  size_t name_length,
+                                  int64_t value);
+
+/**
+ * Sets a parameter that is a number.
+ */
+kiln_error_t *kiln_params_set_float(struct kiln_params_t *params,
+                                    const char *name,
+                                    size_t name_length,
+                                    double value);
+
+/**
+ * Sets a parameter that is a switch.
+ */
+kiln_error_t *kiln_params_set_bool(struct kiln_params_t *params,
+                                   const char *name,
+                                   size_t name_length,
+                                   bool value);
+
+/**
+ * Sets a parameter that is a text, such as the name of an operation: kiln_network_kinds lists names.
+ */
+kiln_error_t *kiln_params_set_text(struct kiln_params_t *params,
+                                   const char *name,
+                                   size_t name_length,
+                                   const char *value,
+                                   size_t value_length);
+
+/**
+ * Sets a parameter that is a list of numbers without fraction, such as a window. At most 64 numbers.
+ */
+kiln_error_t *kiln_params_set_ints(struct kiln_params_t *params,
+                                   const char *name,
+                                   size_t name_length,
+                                   const int64_t *values,
+                                   size_t count);
+
+/**
+ * Sets a parameter that is a list of numbers.
+ */
+kiln_error_t *kiln_params_set_floats(struct kiln_params_t *params,
+                                     const char *name,
+                                     size_t name_length,
+                                     const double *values,
+                                     size_t count);
+
+/**
+ * Sets a parameter that is an element type.
+ */
+kiln_error_t *kiln_params_set_type(struct kiln_params_t *params,
+                                   const char *name,
+                                   size_t name_length,
+                                   DLDataType value);
+
+/**
+ * Sets a parameter that holds weights, which are copied.
+ */
+kiln_error_t *kiln_params_set_tensor(struct kiln_params_t *params,
+                                     const char *name,
+                                     size_t name_length,
+                                     const DLTensor *value);
+
+/**
+ * Adds an input. A dimension of -1 is not known before a run; kiln_builder_set_shape sets its bounds.
+ */
+kiln_error_t *kiln_network_add_input(struct kiln_network_t *network,
+                                     const char *name,
+                                     size_t name_length,
+                                     DLDataType dtype,
+                                     const int64_t *dims,
+                                     size_t ndim,
+                                     int32_t *tensor);
+
+/**
+ * Adds a constant, which is copied. A name, which may be NULL, makes it one that a refit can replace.
+ */
+kiln_error_t *kiln_network_add_weights(struct kiln_network_t *network,
+                                       const char *name,
+                                       size_t name_length,
+                                       const DLTensor *weights,
+                                       int32_t *tensor);
+
+/**
+ * Makes a tensor an output, under this name; NULL: under its own.
+ */
+kiln_error_t *kiln_network_mark_output(struct kiln_network_t *network,
+                                       int32_t tensor,
+                                       const char *name,
+                                       size_t name_length);
+
+/**
+ * Lets runs report a tensor to a debug listener.
+ */
+kiln_error_t *kiln_network_mark_debug(struct kiln_network_t *network, int32_t tensor);
+
+/**
+ * Renames a tensor.
+ */
+kiln_error_t *kiln_network_set_tensor_name(struct kiln_network_t *network,
+                                           int32_t tensor,
+                                           const char *name,
+                                           size_t name_length);
+
+/**
+ * Sets the element type of an input, or that of an output as the program has it.
+ */
+kiln_error_t *kiln_network_set_tensor_type(struct kiln_network_t *network, int32_t tensor, DLDataType dtype);
+
+/**
+ * Sets the least and the greatest value of a tensor: codes of 8 bits stand for values between them.
+ */
+kiln_error_t *kiln_network_set_range(struct kiln_network_t *network,
+                                     int32_t tensor,
+                                     float least,
+                                     float greatest);
+
+/**
+ * Names a dimension of an input; equal names are equal in runs.
+ */
+kiln_error_t *kiln_network_set_dimension_name(struct kiln_network_t *network,
+                                              int32_t tensor,
+                                              size_t dimension,
+                                              const char *name,
+                                              size_t name_length);
+
+/**
+ * Returns type and dimensions of a tensor, -1 where they are not known yet. `count` holds the room of `dims`, then the number of
+ * dimensions. `dtype` may be NULL.
+ */
+kiln_error_t *kiln_network_tensor_type(const struct kiln_network_t *network,
+                                       int32_t tensor,
+                                       DLDataType *dtype,
+                                       int64_t *dims,
+                                       size_t *count);
+
+/**
+ * Adds a layer of a kind, such as "convolution" or "elementwise"; kiln_network_kinds lists kinds and parameters. An input may be
+ * KILN_NO_TENSOR. `params` may be NULL. `layer` and `output`, the number of its first output, may be NULL, too.
+ */
+kiln_error_t *kiln_network_add_layer(struct kiln_network_t *network,
+                                     const char *kind,
+                                     size_t kind_length,
+                                     const int32_t *inputs,
+                                     size_t input_count,
+                                     const struct kiln_params_t *params,
+                                     int32_t *layer,
+                                     int32_t *output);
+
+/**
+ * Adds a layer that a plug-in defines; `params` are its fields. `version` may be NULL for the greatest one.
+ */
+kiln_error_t *kiln_network_add_plugin(struct kiln_network_t *network,
+                                      const char *space,
+                                      size_t space_length,
+                                      const char *name,
+                                      size_t name_length,
+                                      const char *version,
+                                      size_t version_length,
+                                      const int32_t *inputs,
+                                      size_t input_count,
+                                      const struct kiln_params_t *params,
+                                      int32_t *layer,
+                                      int32_t *output);
+
+/**
+ * Returns the number of an output of a layer.
+ */
+kiln_error_t *kiln_network_layer_output(const struct kiln_network_t *network,
+                                        int32_t layer,
+                                        size_t index,
+                                        int32_t *tensor);
+
+/**
+ * Changes parameters and inputs of a layer at once; on an error nothing has changed. Pairs of `indices` and `inputs` say which
+ * inputs are replaced. `params` may be NULL.
+ */
+kiln_error_t *kiln_network_set_layer(struct kiln_network_t *network,
+                                     int32_t layer,
+                                     const struct kiln_params_t *params,
+                                     const int32_t *indices,
+                                     const int32_t *inputs,
+                                     size_t input_count);
+
+/**
+ * Renames a layer.
+ */
+kiln_error_t *kiln_network_set_layer_name(struct kiln_network_t *network,
+                                          int32_t layer,
+                                          const char *name,
+                                          size_t name_length);
+
+/**
+ * Asks for the type that a layer computes in.
+ */
+kiln_error_t *kiln_network_set_layer_precision(struct kiln_network_t *network,
+                                               int32_t layer,
+                                               DLDataType dtype);
+
+/**
+ * Asks for the type of an output of a layer.
+ */
+kiln_error_t *kiln_network_set_layer_output_type(struct kiln_network_t *network,
+                                                 int32_t layer,
+                                                 size_t index,
+                                                 DLDataType dtype);
+
+/**
+ * Names weights that a layer holds in a role (KILN_ROLE_KERNEL to KILN_ROLE_POWER), for refits.
+ */
+kiln_error_t *kiln_network_set_weights_name(struct kiln_network_t *network,
+                                            int32_t layer,
+                                            int32_t role,
+                                            const char *name,
+                                            size_t name_length);
+
+/**
+ * Lists as JSON the kinds of layers with the names of their parameters.
+ */
+kiln_error_t *kiln_network_kinds(kiln_bytes_t **json);
+
+/**
+ * Adds a loop. What depends on its iterators and recurrences is inside.
+ */
+kiln_error_t *kiln_network_add_loop(struct kiln_network_t *network, int32_t *new_loop);
+
+/**
+ * Adds a conditional. What an output needs and depends on an input of it is inside.
+ */
+kiln_error_t *kiln_network_add_conditional(struct kiln_network_t *network, int32_t *conditional);
+
+/**
+ * Limits the iterations of a loop: KILN_TRIP_COUNT or KILN_TRIP_WHILE.
+ */
+kiln_error_t *kiln_network_add_trip_limit(struct kiln_network_t *network,
+                                          int32_t of_loop,
+                                          int32_t tensor,
+                                          int32_t limit);
+
+/**
+ * Yields one slice of a tensor an iteration, along an axis. `output` becomes its number.
+ */
+kiln_error_t *kiln_network_add_iterator(struct kiln_network_t *network,
+                                        int32_t of_loop,
+                                        int32_t tensor,
+                                        size_t axis,
+                                        bool reverse,
+                                        int32_t *output);
+
+/**
+ * Carries a value from iteration to iteration: `output` is that of this iteration. kiln_network_set_layer sets input 1 of `layer`, the
+ * value of the next one.
+ */
+kiln_error_t *kiln_network_add_recurrence(struct kiln_network_t *network,
+                                          int32_t of_loop,
+                                          int32_t initial,
+                                          int32_t *layer,
+                                          int32_t *output);
+
+/**
+ * Adds a result of a loop: KILN_LOOP_LAST, KILN_LOOP_CONCATENATE or KILN_LOOP_REVERSE, these along an axis. Input 1 of the layer,
+ * where it is set, is the length of such a result.
+ */
+kiln_error_t *kiln_network_add_loop_output(struct kiln_network_t *network,
+                                           int32_t of_loop,
+                                           int32_t tensor,
+                                           int32_t kind,
+                                           size_t axis,
+                                           int32_t *layer,
+                                           int32_t *output);
+
+/**
+ * Sets the condition of a conditional, a scalar of bool.
+ */
+kiln_error_t *kiln_network_set_condition(struct kiln_network_t *network, int32_t conditional, int32_t tensor);
+
+/**
+ * Passes a tensor on to the branches of a conditional.
+ */
+kiln_error_t *kiln_network_add_if_input(struct kiln_network_t *network,
+                                        int32_t conditional,
+                                        int32_t tensor,
+                                        int32_t *output);
+
+/**
+ * Adds a result of a conditional: a tensor if the condition is true, another one otherwise.
+ */
+kiln_error_t *kiln_network_add_if_output(struct kiln_network_t *network,
+                                         int32_t conditional,
+                                         int32_t when_true,
+                                         int32_t when_false,
+                                         int32_t *output);
+
+/**
  * Opens an ONNX model, a plan that stores its network, or a network as text; the content decides which. External data of a model
  * is looked for in its folder.
  */
@@ -141,6 +521,11 @@ kiln_error_t *kiln_model_from_bytes(const void *data,
                                     const char *folder,
                                     size_t folder_length,
                                     struct kiln_model_t **model);
+
+/**
+ * Makes a model of a network as it is now. Later changes of the network do not reach it.
+ */
+kiln_error_t *kiln_model_of_network(const struct kiln_network_t *network, struct kiln_model_t **model);
 
 /**
  * Frees a model. NULL is allowed.
@@ -325,6 +710,26 @@ kiln_error_t *kiln_builder_set_io(struct kiln_builder_t *builder,
 kiln_error_t *kiln_builder_set_sparsity(struct kiln_builder_t *builder, int32_t sparsity);
 
 /**
+ * Sets an input of a batch, which is copied.
+ */
+kiln_error_t *kiln_batch_set(struct kiln_batch_t *batch,
+                             const char *input,
+                             size_t input_length,
+                             const DLTensor *tensor);
+
+/**
+ * Measures ranges of tensors on batches at the start of each build with this builder: permit i8 or e4m3 as well. `algorithm` is
+ * "entropy", "minmax", "percentile:0.999" or "legacy:0.999". Ranges that were set otherwise stay. NULL as function ends it.
+ * kiln_build_calibration_table returns what was measured.
+ */
+kiln_error_t *kiln_builder_set_calibration(struct kiln_builder_t *builder,
+                                           const char *algorithm,
+                                           size_t algorithm_length,
+                                           kiln_batch_fn function,
+                                           void *user,
+                                           kiln_destroy_fn destroy);
+
+/**
  * Tells a function of the progress of builds, which it can cancel; kiln_error_is_cancelled is true of the error then. NULL ends it.
  */
 kiln_error_t *kiln_builder_set_progress(struct kiln_builder_t *builder,
@@ -389,6 +794,12 @@ kiln_error_t *kiln_build_timing_cache(const struct kiln_build_t *build, kiln_byt
  * Returns the choices of the build as text, for the option "replay".
  */
 kiln_error_t *kiln_build_record(const struct kiln_build_t *build, kiln_bytes_t **record);
+
+/**
+ * Returns the ranges that a calibration measured, as a table for the option "calibration_table"; an error where none was set.
+ */
+kiln_error_t *kiln_build_calibration_table(const struct kiln_build_t *build,
+                                           kiln_bytes_t **table);
 
 /**
  * Loads the plan as an engine, without a file.

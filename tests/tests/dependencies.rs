@@ -12,6 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kiln-npz", &["kiln-files"]),
     ("kiln-ops", &["kiln-ir"]),
     ("kiln-network", &["kiln-ir", "kiln-ops"]),
+    ("kiln-kinds", &["kiln-network"]),
     ("kiln-backend", &["kiln-abi", "kiln-ir", "kiln-ops"]),
     ("kiln-onnx", &["kiln-files", "kiln-ir", "kiln-network"]),
     ("kiln-plan", &["kiln-files", "kiln-ir", "kiln-ops", "kiln-backend"]),
@@ -44,7 +45,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("kiln-cli", &["kiln", "kiln-backend", "kiln-files", "kiln-ir", "kiln-npz", "kiln-onnx"]),
-    ("kiln-python", &["kiln", "kiln-cli", "kiln-ir", "kiln-network", "kiln-onnx", "kiln-ops"]),
+    ("kiln-python", &["kiln", "kiln-cli", "kiln-ir", "kiln-kinds", "kiln-network", "kiln-onnx", "kiln-ops"]),
 ];
 
 /// The dependencies of each crate within the workspace; those of its examples and tests too where `dev` says so.

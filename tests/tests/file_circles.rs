@@ -17,7 +17,8 @@ const MOST_FILES: usize = 4;
 const LARGER: &[(&str, usize)] = &[("backends/codegen", 5), ("backends/cuda", 11)];
 
 /// Folders of crates.
-const FOLDERS: &[&str] = &["engine", "backends", "plugins/examples", "cli", "tests", "xtask"];
+const FOLDERS: &[&str] =
+    &["engine", "backends", "plugins/examples", "cli", "capi", "integrations", "python", "tests", "xtask"];
 
 type Module = Vec<String>;
 

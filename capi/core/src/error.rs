@@ -1,6 +1,6 @@
 //! Errors: code, message and causes. A panic becomes an error, and never leaves a function.
 
-use crate::handle;
+use crate::raw;
 use kiln::{ErrorCode, PlanError, RuntimeError};
 use std::any::Any;
 use std::error::Error as StdError;
@@ -121,7 +121,7 @@ pub fn quietly(body: impl FnOnce()) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kiln_error_destroy(error: *mut kiln_error_t) {
     // SAFETY: an error of this library that nobody else frees, or NULL.
-    quietly(|| unsafe { handle::free(error) });
+    quietly(|| unsafe { raw::free(error) });
 }
 
 /// The code of an error: KILN_OK for NULL.
@@ -167,7 +167,7 @@ unsafe fn text_of(error: *const kiln_error_t, index: usize, length: *mut usize) 
     // SAFETY: as the callers say.
     let text = unsafe { error.as_ref() }.and_then(|e| e.texts.get(index));
     // SAFETY: as the callers say.
-    unsafe { handle::put(length, text.map_or(0, |t| t.len() - 1)) };
+    unsafe { raw::put(length, text.map_or(0, |t| t.len() - 1)) };
     text.map_or(std::ptr::null(), |t| t.as_ptr().cast())
 }
 

@@ -1,5 +1,7 @@
 //! Pointers of callers as references: NULL and misplaced ones are errors.
 
+pub use crate::raw::{free, put};
+
 use crate::error::Fail;
 use kiln::ErrorCode;
 use std::cell::UnsafeCell;
@@ -37,28 +39,6 @@ pub unsafe fn place<'a, T: Copy>(pointer: *mut T, what: &str) -> Result<&'a mut 
     check(pointer, what)?;
     // SAFETY: not NULL and aligned; the caller vouches for the rest.
     Ok(unsafe { &mut *pointer })
-}
-
-/// Writes a value where the caller wants it.
-///
-/// # Safety
-/// The pointer is NULL, or one that may be written.
-pub unsafe fn put<T>(pointer: *mut T, value: T) {
-    if !pointer.is_null() && pointer.is_aligned() {
-        // SAFETY: not NULL and aligned; the caller vouches for the rest.
-        unsafe { pointer.write(value) };
-    }
-}
-
-/// Frees an object that [`Out::put`] made.
-///
-/// # Safety
-/// The pointer is NULL, or of such an object, and nobody uses it any more.
-pub unsafe fn free<T>(pointer: *mut T) {
-    if !pointer.is_null() {
-        // SAFETY: it came from a box; the caller vouches for the rest.
-        drop(unsafe { Box::from_raw(pointer) });
-    }
 }
 
 /// A place for the pointer of a new object; NULL until there is one.

@@ -24,6 +24,7 @@ pub mod json;
 pub mod log;
 pub mod options;
 pub mod output;
+pub mod raw;
 pub mod recorder;
 pub mod refit;
 pub mod run;

@@ -1,7 +1,8 @@
 //! Builds: models to plans.
 
-use crate::builder::{Wishes, kiln_builder_t};
+use crate::calibration::measure;
 use crate::model::kiln_model_t;
+use crate::wishes::{Wishes, kiln_builder_t};
 use kiln::report::BuildError;
 use kiln::{Built, Engine, Error};
 use kiln_c_core::bytes::kiln_bytes_t;
@@ -15,6 +16,7 @@ use std::ffi::c_char;
 /// The result of a build: a plan, and how it was built.
 pub struct kiln_build_t {
     built: Built,
+    calibration: Option<String>,
 }
 
 /// Builds a plan of a model with the options that a builder has at the start of the call. Any number of threads may build with
@@ -33,18 +35,26 @@ pub unsafe extern "C" fn kiln_builder_build(
             let model = handle::shared(model, "model")?;
             (out, b.cell.enter()?.clone(), model.model.clone())
         };
-        let Wishes { options, choice, progress, recorder } = wishes;
-        let mut builder = Engine::builder().options(options).plugins(choice.plugins);
+        let Wishes { mut options, choice, progress, recorder, calibration } = wishes;
+        let mut builder = Engine::builder().options(options.clone()).plugins(choice.plugins);
         if let Some(device) = choice.device {
             builder = builder.device(device);
         }
         if let Some(recorder) = recorder {
             builder = builder.error_recorder(recorder);
         }
-        let mut tell =
-            |phase: &str, done, steps| progress.as_ref().is_none_or(|p| p.tell(phase, done, steps));
+        let mut table = None;
+        if let Some(calibration) = calibration {
+            let measured = measure(&calibration, &model, &builder)?;
+            for (name, range) in measured.ranges() {
+                options.config.ranges.entry(name).or_insert(range);
+            }
+            builder = builder.options(options);
+            table = Some(measured.to_text());
+        }
+        let mut tell = |phase: &str, done, steps| progress.as_ref().is_none_or(|p| p(phase, done, steps));
         let built = builder.build_plan_with_progress(model, &mut tell).map_err(fail)?;
-        out.put(kiln_build_t { built });
+        out.put(kiln_build_t { built, calibration: table });
         Ok(())
     })
 }
@@ -69,11 +79,11 @@ pub unsafe extern "C" fn kiln_build_destroy(build: *mut kiln_build_t) {
 unsafe fn hand(
     build: *const kiln_build_t,
     to: *mut *mut kiln_bytes_t,
-    f: impl FnOnce(&Built) -> Result<kiln_bytes_t, Fail>,
+    f: impl FnOnce(&kiln_build_t) -> Result<kiln_bytes_t, Fail>,
 ) -> Result<(), Fail> {
     // SAFETY: as the caller vouches.
     let (out, b) = unsafe { (Out::new(to, "bytes")?, handle::shared(build, "build")?) };
-    out.put(f(&b.built)?);
+    out.put(f(b)?);
     Ok(())
 }
 
@@ -84,7 +94,7 @@ pub unsafe extern "C" fn kiln_build_plan(
     plan: *mut *mut kiln_bytes_t,
 ) -> *mut kiln_error_t {
     // SAFETY: pointers as the header wants them.
-    guard(|| unsafe { hand(build, plan, |b| Ok(b.plan.write()?.into())) })
+    guard(|| unsafe { hand(build, plan, |b| Ok(b.built.plan.write()?.into())) })
 }
 
 /// Replaces a file by the plan, as a whole or not at all. A file that is there must be a plan.
@@ -108,7 +118,7 @@ pub unsafe extern "C" fn kiln_build_report(
     json: *mut *mut kiln_bytes_t,
 ) -> *mut kiln_error_t {
     // SAFETY: pointers as the header wants them.
-    guard(|| unsafe { hand(build, json, |b| Ok(b.report.to_json().into())) })
+    guard(|| unsafe { hand(build, json, |b| Ok(b.built.report.to_json().into())) })
 }
 
 /// Returns all times that are known after the build, for kiln_builder_set_timing_cache.
@@ -118,7 +128,7 @@ pub unsafe extern "C" fn kiln_build_timing_cache(
     cache: *mut *mut kiln_bytes_t,
 ) -> *mut kiln_error_t {
     // SAFETY: pointers as the header wants them.
-    guard(|| unsafe { hand(build, cache, |b| Ok(b.times.to_bytes().into())) })
+    guard(|| unsafe { hand(build, cache, |b| Ok(b.built.times.to_bytes().into())) })
 }
 
 /// Returns the choices of the build as text, for the option "replay".
@@ -128,7 +138,25 @@ pub unsafe extern "C" fn kiln_build_record(
     record: *mut *mut kiln_bytes_t,
 ) -> *mut kiln_error_t {
     // SAFETY: pointers as the header wants them.
-    guard(|| unsafe { hand(build, record, |b| Ok(b.record.to_text().into())) })
+    guard(|| unsafe { hand(build, record, |b| Ok(b.built.record.to_text().into())) })
+}
+
+/// Returns the ranges that a calibration measured, as a table for the option "calibration_table"; an error where none was set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kiln_build_calibration_table(
+    build: *const kiln_build_t,
+    table: *mut *mut kiln_bytes_t,
+) -> *mut kiln_error_t {
+    guard(|| {
+        let none = || {
+            Fail::new(
+                kiln::ErrorCode::InvalidState,
+                "the build measured no ranges: set kiln_builder_set_calibration before it",
+            )
+        };
+        // SAFETY: pointers as the header wants them.
+        unsafe { hand(build, table, |b| Ok(b.calibration.clone().ok_or_else(none)?.into_bytes().into())) }
+    })
 }
 
 /// Loads the plan as an engine, without a file.

@@ -1,47 +1,19 @@
 //! Builders: the options of builds, those that most programs set by functions of their own.
 
-use crate::progress::Progress;
 use crate::settings::SETTINGS;
+use crate::wishes::{Wishes, change, kiln_builder_t};
 use kiln::cache::TimingCache;
-use kiln::{BuildOptions, ErrorRecorder, MemoryPool, Refit, ShapeRequest};
+use kiln::{BuildOptions, MemoryPool, Refit, ShapeRequest};
 use kiln_c_core::bytes::kiln_bytes_t;
 use kiln_c_core::callback::kiln_destroy_fn;
 use kiln_c_core::error::{Fail, guard, kiln_error_t, quietly};
 use kiln_c_core::handle::{self, Exclusive, Out};
 use kiln_c_core::header::kiln_header_t;
-use kiln_c_core::options::{self, Choice, kiln_options_t};
+use kiln_c_core::options::{self, kiln_options_t};
 use kiln_c_core::recorder::{kiln_error_fn, recorder};
 use kiln_c_core::{shape, text};
 use serde_json::json as object;
 use std::ffi::{c_char, c_void};
-use std::sync::Arc;
-
-/// Options of builds.
-pub struct kiln_builder_t {
-    pub(crate) cell: Exclusive<Wishes>,
-}
-
-/// Settings of a builder.
-#[derive(Clone, Default)]
-pub struct Wishes {
-    pub(crate) options: BuildOptions,
-    pub(crate) choice: Choice,
-    pub(crate) progress: Option<Arc<Progress>>,
-    pub(crate) recorder: Option<Arc<dyn ErrorRecorder>>,
-}
-
-/// Changes what a builder was told.
-///
-/// # Safety
-/// The pointer is NULL, or of a builder that lives as long as the call.
-pub(crate) unsafe fn change(
-    builder: *mut kiln_builder_t,
-    f: impl FnOnce(&mut Wishes) -> Result<(), Fail>,
-) -> Result<(), Fail> {
-    // SAFETY: as the caller vouches.
-    let b = unsafe { handle::shared(builder, "builder") }?;
-    f(&mut *b.cell.enter()?)
-}
 
 /// Makes a builder with default options: the best backend that has a device, f32, optimization level 3.
 #[unsafe(no_mangle)]

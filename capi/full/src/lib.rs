@@ -10,10 +10,13 @@
 
 pub mod build;
 pub mod builder;
+pub mod calibration;
 pub mod model;
+pub mod network;
 pub mod precision;
 pub mod progress;
 pub mod selector;
 pub mod settings;
+pub mod wishes;
 
 pub use kiln_c_core::*;

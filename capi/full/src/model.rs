@@ -1,5 +1,6 @@
 //! Models: networks that are to be built.
 
+use crate::network::object::{kiln_network_t, with};
 use kiln::Model;
 use kiln_c_core::bytes::kiln_bytes_t;
 use kiln_c_core::error::{guard, kiln_error_t, quietly};
@@ -48,6 +49,22 @@ pub unsafe extern "C" fn kiln_model_from_bytes(
             (out, text::blob(data, size, "data")?, folder)
         };
         out.put(kiln_model_t { model: Model::from_bytes(bytes.to_vec(), folder.as_deref())? });
+        Ok(())
+    })
+}
+
+/// Makes a model of a network as it is now. Later changes of the network do not reach it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kiln_model_of_network(
+    network: *const kiln_network_t,
+    model: *mut *mut kiln_model_t,
+) -> *mut kiln_error_t {
+    guard(|| {
+        // SAFETY: pointers as the header wants them.
+        unsafe {
+            let out = Out::new(model, "model")?;
+            out.put(kiln_model_t { model: with(network, |n| Ok(Model::try_from(&n.net)?))? });
+        }
         Ok(())
     })
 }

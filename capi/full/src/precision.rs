@@ -1,13 +1,14 @@
 //! Types, formats and sparsity of builds.
 
-use crate::builder::{change, kiln_builder_t};
+use crate::wishes::{change, kiln_builder_t};
 use kiln::{Constraints, DType, Formats, IoSpec, LayerTypes, Sparsity, TensorFormat};
 use kiln_c_core::dlpack::DLDataType;
 use kiln_c_core::error::{Fail, guard, kiln_error_t};
 use kiln_c_core::{handle, text};
 use std::ffi::c_char;
 
-fn element_type(t: DLDataType) -> Result<DType, Fail> {
+/// The element type of a code.
+pub(crate) fn element_type(t: DLDataType) -> Result<DType, Fail> {
     let DLDataType { code, bits, lanes } = t;
     t.dtype().ok_or_else(|| {
         Fail::argument(format!("no element type of Kiln has code {code}, {bits} bits and {lanes} lanes"))

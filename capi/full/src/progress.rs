@@ -1,6 +1,6 @@
 //! Progress of builds: functions of the caller, which may cancel them.
 
-use crate::builder::{change, kiln_builder_t};
+use crate::wishes::{Tell, change, kiln_builder_t};
 use kiln::{Monitor, ProgressMonitor};
 use kiln_c_core::callback::{Callback, kiln_destroy_fn};
 use kiln_c_core::error::{guard, kiln_error_t};
@@ -18,18 +18,6 @@ pub type kiln_progress_fn = Option<
     ) -> bool,
 >;
 
-/// A function that is told of progress.
-pub struct Progress(Callback<unsafe extern "C" fn(*mut c_void, *const c_char, usize, usize, usize) -> bool>);
-
-impl Progress {
-    /// Calls the function; whether the build goes on.
-    pub(crate) fn tell(&self, phase: &str, done: usize, steps: usize) -> bool {
-        let Callback { function, user, .. } = &self.0;
-        // SAFETY: the caller's function for its pointer.
-        unsafe { function(*user, phase.as_ptr().cast(), phase.len(), done, steps) }
-    }
-}
-
 /// Tells a function of the progress of builds, which it can cancel; kiln_error_is_cancelled is true of the error then. NULL ends it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kiln_builder_set_progress(
@@ -39,7 +27,13 @@ pub unsafe extern "C" fn kiln_builder_set_progress(
     destroy: kiln_destroy_fn,
 ) -> *mut kiln_error_t {
     guard(|| {
-        let progress = Callback::new(function, user, destroy).map(|c| Arc::new(Progress(c)));
+        let progress = Callback::new(function, user, destroy).map(|c| -> Arc<Tell> {
+            Arc::new(move |phase: &str, done, steps| {
+                let Callback { function, user, .. } = &c;
+                // SAFETY: the caller's function for its pointer.
+                unsafe { function(*user, phase.as_ptr().cast(), phase.len(), done, steps) }
+            })
+        });
         // SAFETY: pointers as the header wants them.
         unsafe {
             change(builder, |w| {

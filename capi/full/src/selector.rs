@@ -1,6 +1,6 @@
 //! Selection of algorithms by a function of the caller.
 
-use crate::builder::{change, kiln_builder_t};
+use crate::wishes::{change, kiln_builder_t};
 use kiln::selection::{Algorithm, AlgorithmSelector, LayerContext, Selector, StepReport};
 use kiln_c_core::callback::{Callback, kiln_destroy_fn};
 use kiln_c_core::error::{guard, kiln_error_t};

@@ -80,8 +80,12 @@ pub struct Ep {
     pub compatibility: Option<unsafe extern "C" fn(*mut Ep, *const OrtGraph) -> *const c_char>,
 }
 
-/// Compatibility of a compiled model.
+/// Compatibility of a compiled model: it says nothing of this provider.
 pub const COMPATIBILITY_UNKNOWN: c_int = 0;
+/// It runs here as it is.
+pub const COMPATIBLE: c_int = 1;
+/// It does not run here.
+pub const INCOMPATIBLE: c_int = 3;
 
 /// Makes execution providers.
 #[repr(C)]

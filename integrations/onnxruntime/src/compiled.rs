@@ -6,7 +6,7 @@ use kiln::{DiscoverOptions, Engine, ExecutionContext, Model, Plan, Profile, Shap
 use kiln_onnx::proto::{ModelProto, tensor_shape_proto::Dimension, type_proto};
 use prost::Message;
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// An engine and its contexts that no run uses.
@@ -303,6 +303,12 @@ pub fn check_exists(options: &Options) -> Result<(), Fail> {
             )))
         }
     }
+}
+
+/// Registers the layers of a library, for models of this process.
+pub fn load_layers(library: &Path) -> Result<(), Fail> {
+    let loaded = kiln::plugin::load_layers(library, &DiscoverOptions::default().policy);
+    loaded.map(drop).map_err(|e| Fail::argument(described(&e)))
 }
 
 /// Places of plug-ins.

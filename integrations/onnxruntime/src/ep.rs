@@ -2,18 +2,18 @@
 
 use crate::abi::{ComputeInfo, Ep, FusionOptions, SupportInfo, VERSION};
 use crate::claim::{claims, model_of};
+use crate::compatibility::needs;
 use crate::compiled::{Part, State, check_backend};
 use crate::context_node;
-use crate::error::{Fail, guard};
-use crate::factory::NAME;
+use crate::error::Fail;
 use crate::model::Reader;
-use crate::options::Options;
-use crate::ort::{Ort, text};
+use crate::options::{NAME, Options};
+use crate::ort::{Ort, guard, text};
 use crate::run::Node;
 use kiln::Model;
 use ort_sys::{OrtGraph, OrtLogger, OrtLoggingLevel, OrtNode, OrtStatusPtr};
 use prost::Message;
-use std::ffi::c_char;
+use std::ffi::{CString, c_char};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +25,8 @@ pub struct Provider {
     ort: Ort,
     logger: *const OrtLogger,
     options: Options,
+    /// Description of where the plans of compiled models run.
+    needs: CString,
     /// Whether parts were compiled. ONNX Runtime 1.23 counts the names of fused nodes anew with each question, so that only the
     /// answers of one can be used.
     compiled: AtomicBool,
@@ -45,9 +47,10 @@ impl Provider {
             run_end: None,
             create_allocator: None,
             create_stream: None,
-            compatibility: None,
+            compatibility: Some(compatibility),
         };
-        Provider { ep, ort, logger, options, compiled: AtomicBool::new(false) }
+        let needs = CString::new(needs(&options)).unwrap_or_default();
+        Provider { ep, ort, logger, options, needs, compiled: AtomicBool::new(false) }
     }
 
     /// Hands it to ONNX Runtime.
@@ -62,6 +65,11 @@ impl Provider {
 
 unsafe extern "C" fn name(_: *const Ep) -> *const c_char {
     NAME.as_ptr()
+}
+
+unsafe extern "C" fn compatibility(ep: *mut Ep, _: *const OrtGraph) -> *const c_char {
+    // SAFETY: the provider that `into_raw` handed over; the text lives as long as it.
+    unsafe { (*ep.cast::<Provider>()).needs.as_ptr() }
 }
 
 unsafe extern "C" fn capability(ep: *mut Ep, graph: *const OrtGraph, info: *mut SupportInfo) -> OrtStatusPtr {
@@ -91,6 +99,9 @@ fn claim(provider: &Provider, graph: *const OrtGraph, info: *mut SupportInfo) ->
             node.taken = true;
             fuse(&[node.pointer], true)?;
         }
+    }
+    for node in graph.nodes.iter_mut().filter(|n| provider.options.excluded.contains(&n.proto.op_type)) {
+        node.refusal = Some(format!("option op_types_to_exclude names {}", node.proto.op_type));
     }
     let check =
         |model: &kiln_onnx::proto::ModelProto| check_backend(&provider.options, &model.encode_to_vec());
@@ -174,6 +185,9 @@ fn compile_one(
     let model = Model::from_bytes(bytes.clone(), None)?;
     part.shape_inputs =
         model.io_tensors().iter().filter(|t| t.is_shape_input).map(|t| t.name.clone()).collect();
+    if provider.options.dump_subgraphs {
+        dump(&provider.options, &reader.name(fused)?, &bytes)?;
+    }
     part.model = Some(bytes);
     let request = provider.options.shapes(&part.inputs);
     let mut context = std::ptr::null_mut();
@@ -208,6 +222,16 @@ fn compile_one(
         part.state = Mutex::new(State::of(built));
     }
     Ok((Node::new(provider.ort, part), context))
+}
+
+/// Writes the model of a part into the folder of stored engines.
+fn dump(options: &Options, name: &str, model: &[u8]) -> Result<(), Fail> {
+    let plain: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
+    let folder = options.folder();
+    let path = folder.join(format!("{}{plain}.onnx", options.engine_cache_prefix));
+    let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&path, model));
+    written.map_err(|e| Fail::new(format!("cannot write {}: {e}", path.display())))
 }
 
 /// The folder of the model's file.

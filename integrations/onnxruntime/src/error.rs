@@ -1,9 +1,7 @@
-//! Errors as statuses of ONNX Runtime; panics are contained.
+//! Errors in words, with the class that ONNX Runtime has for them.
 
-use crate::ort::Ort;
-use ort_sys::{OrtErrorCode, OrtStatusPtr};
+use ort_sys::OrtErrorCode;
 use std::error::Error as StdError;
-use std::ffi::CString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// An error in words, with the class that ONNX Runtime has for it.
@@ -51,23 +49,6 @@ impl From<kiln::PlanError> for Fail {
     fn from(e: kiln::PlanError) -> Fail {
         Fail::new(described(&e))
     }
-}
-
-/// Runs the body of a function that ONNX Runtime called.
-pub fn guard(ort: &Ort, body: impl FnOnce() -> Result<(), Fail>) -> OrtStatusPtr {
-    let fail = match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => return OrtStatusPtr::default(),
-        Ok(Err(fail)) => fail,
-        Err(payload) => {
-            let text = payload.downcast_ref::<&str>().map(|t| (*t).to_owned());
-            let text = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
-            std::mem::forget(payload);
-            Fail::new(format!("a defect of Kiln or of a plug-in (panic: {text})"))
-        }
-    };
-    let text = CString::new(fail.text.replace('\0', " ")).unwrap_or_default();
-    // SAFETY: the table's function, with a text that it copies.
-    unsafe { (ort.api.CreateStatus)(fail.code, text.as_ptr()) }
 }
 
 /// Runs the body of a function that returns no status.

@@ -1,22 +1,17 @@
 //! The exported functions, and the factory of providers.
 
-use crate::abi::{ApiBase, COMPATIBILITY_UNKNOWN, Ep, Factory, VERSION};
-use crate::compiled::check_exists;
+use crate::abi::{ApiBase, Ep, Factory, VERSION};
+use crate::compatibility;
+use crate::compiled::{check_exists, load_layers};
 use crate::ep::{self, Provider};
-use crate::error::{Fail, guard, quietly};
-use crate::options::Options;
-use crate::ort::{Ort, text};
+use crate::error::{Fail, quietly};
+use crate::options::{NAME, Options, PREFIX};
+use crate::ort::{Ort, guard, text};
 use ort_sys::{
     OrtAllocator, OrtEpDevice, OrtHardwareDevice, OrtHardwareDeviceType, OrtKeyValuePairs, OrtLogger,
-    OrtMemoryInfo, OrtSessionOptions, OrtStatusPtr,
+    OrtLoggingLevel, OrtMemoryInfo, OrtSessionOptions, OrtStatusPtr,
 };
-use std::ffi::{CStr, c_char, c_int, c_void};
-
-/// Name of the provider.
-pub const NAME: &CStr = c"KilnExecutionProvider";
-
-/// Start of the names of options in sessions.
-const PREFIX: &str = "ep.kilnexecutionprovider.";
+use std::ffi::{c_char, c_int, c_void};
 
 /// Vendor of NVIDIA's devices.
 const NVIDIA: u32 = 0x10DE;
@@ -176,6 +171,12 @@ unsafe extern "C" fn create_ep(
             let options = options(&ort, session)?;
             // Here, as errors of later questions are only logged.
             check_exists(&options)?;
+            for note in &options.notes {
+                ort.log(logger, OrtLoggingLevel::ORT_LOGGING_LEVEL_WARNING, note);
+            }
+            for library in &options.layers {
+                load_layers(library)?;
+            }
             ep.write(Provider::new(ort, logger, options).into_raw());
         }
         Ok(())
@@ -209,15 +210,19 @@ unsafe extern "C" fn release_ep(_: *mut Factory, ep: *mut Ep) {
 }
 
 unsafe extern "C" fn validate(
-    _: *mut Factory,
+    factory: *mut Factory,
     _: *const *const OrtHardwareDevice,
     _: usize,
-    _: *const c_char,
+    info: *const c_char,
     answer: *mut c_int,
 ) -> OrtStatusPtr {
-    // SAFETY: a place for a number. Plans are checked when they are loaded.
-    unsafe { answer.write(COMPATIBILITY_UNKNOWN) };
-    OrtStatusPtr::default()
+    // SAFETY: the factory of this library.
+    let ort = unsafe { (*factory.cast::<Maker>()).ort };
+    guard(&ort, || {
+        // SAFETY: a text or NULL, and a place for a number.
+        unsafe { answer.write(compatibility::judge(&text(info))) };
+        Ok(())
+    })
 }
 
 unsafe extern "C" fn create_allocator(

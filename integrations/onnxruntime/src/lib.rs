@@ -5,12 +5,14 @@
 
 mod abi;
 mod claim;
+mod compatibility;
 mod compiled;
 mod context_node;
 mod ep;
 mod error;
 mod factory;
 mod model;
+mod option_table;
 mod options;
 mod ort;
 mod run;

@@ -1,9 +1,10 @@
-//! The tables of functions that ONNX Runtime hands over.
+//! The tables of functions that ONNX Runtime hands over; errors as its statuses, panics contained.
 
 use crate::abi::{ApiBase, EpApi, VERSION};
 use crate::error::Fail;
 use ort_sys::{OrtApi, OrtLogger, OrtLoggingLevel, OrtStatusPtr};
 use std::ffi::{CStr, CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The tables. They live as long as the process.
 #[derive(Clone, Copy)]
@@ -48,6 +49,23 @@ impl Ort {
             unsafe { (self.api.Logger_LogMessage)(logger, level, line.as_ptr(), file.cast(), 0, file) };
         let _ = self.check(status);
     }
+}
+
+/// Runs the body of a function that ONNX Runtime called.
+pub fn guard(ort: &Ort, body: impl FnOnce() -> Result<(), Fail>) -> OrtStatusPtr {
+    let fail = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => return OrtStatusPtr::default(),
+        Ok(Err(fail)) => fail,
+        Err(payload) => {
+            let text = payload.downcast_ref::<&str>().map(|t| (*t).to_owned());
+            let text = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
+            std::mem::forget(payload);
+            Fail::new(format!("a defect of Kiln or of a plug-in (panic: {text})"))
+        }
+    };
+    let text = CString::new(fail.text.replace('\0', " ")).unwrap_or_default();
+    // SAFETY: the table's function, with a text that it copies.
+    unsafe { (ort.api.CreateStatus)(fail.code, text.as_ptr()) }
 }
 
 /// A text of ONNX Runtime; empty for NULL.

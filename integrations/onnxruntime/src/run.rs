@@ -2,8 +2,8 @@
 
 use crate::abi::{ComputeInfo, VERSION};
 use crate::compiled::{Built, Given, Part};
-use crate::error::{Fail, guard, quietly};
-use crate::ort::Ort;
+use crate::error::{Fail, quietly};
+use crate::ort::{Ort, guard};
 use crate::values::{View, deliver};
 use kiln::{IoMode, Tensor};
 use ort_sys::{OrtKernelContext, OrtStatusPtr};

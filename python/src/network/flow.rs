@@ -1,29 +1,9 @@
 //! Loops and conditionals.
 
-use super::value::{Value, unknown};
-use super::{Layer, Network, NetworkTensor, fail};
-use kiln_network::{
-    IfId, LayerId, LoopId, LoopIterator, LoopOutput, LoopOutputKind, NetworkError, Recurrence, TensorId,
-};
-use kiln_network::{TripLimit, TripLimitKind};
+use super::handles::{Conditional, Layer, Loop, Network, NetworkTensor};
+use super::value::Value;
+use kiln_network::{LayerId, LoopOutputKind, NetworkError, TensorId, TripLimitKind};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
-
-/// A loop: its limits, iterators, recurrences and outputs. What depends on them is inside.
-#[pyclass(frozen, module = "kiln._kiln")]
-#[derive(Debug)]
-pub struct Loop {
-    pub(super) net: Py<Network>,
-    pub(super) id: LoopId,
-}
-
-/// A conditional: its condition, inputs and outputs. What an output needs and depends on an input is inside.
-#[pyclass(frozen, module = "kiln._kiln")]
-#[derive(Debug)]
-pub struct Conditional {
-    pub(super) net: Py<Network>,
-    pub(super) id: IfId,
-}
 
 /// Checks tensors and adds a boundary layer over them.
 fn boundary<const N: usize>(
@@ -126,61 +106,4 @@ impl Conditional {
     ) -> PyResult<Layer> {
         boundary(&self.net, py, [when_true, when_false], |n, [a, b]| Ok(n.add_if_output(self.id, a, b)?.id()))
     }
-}
-
-/// Parameters of boundary layers.
-pub(super) fn params<'py>(
-    py: Python<'py>,
-    net: &mut kiln::Network,
-    id: LayerId,
-) -> PyResult<Bound<'py, PyDict>> {
-    let all = PyDict::new(py);
-    if let Ok(l) = net.layer_of::<LoopIterator>(id) {
-        let p = l.params().map_err(fail)?;
-        all.set_item("axis", p.axis)?;
-        all.set_item("reverse", p.reverse)?;
-    } else if let Ok(l) = net.layer_of::<LoopOutput>(id) {
-        let p = l.params().map_err(fail)?;
-        all.set_item("axis", p.axis)?;
-        all.set_item("kind", p.kind().show(py)?)?;
-    } else if let Ok(l) = net.layer_of::<TripLimit>(id) {
-        all.set_item("kind", l.params().map_err(fail)?.kind().show(py)?)?;
-    } else if let Ok(l) = net.layer_of::<Recurrence>(id) {
-        all.set_item("varying", l.params().map_err(fail)?.varying())?;
-    }
-    Ok(all)
-}
-
-/// Changes parameters of boundary layers; false for other kinds.
-pub(super) fn set(net: &mut kiln::Network, id: LayerId, given: &Bound<'_, PyDict>) -> PyResult<bool> {
-    const KNOWN: [&str; 3] = ["axis", "reverse", "varying"];
-    let kind = net.layer(id).map_err(fail)?.kind();
-    if !["iterator", "loop_output", "recurrence", "trip_limit", "condition", "if_input", "if_output"]
-        .contains(&kind)
-    {
-        return Ok(false);
-    }
-    for (key, value) in given {
-        let key: String = key.extract()?;
-        match (kind, key.as_str()) {
-            ("iterator", "axis") => {
-                let axis = value.extract()?;
-                net.layer_of::<LoopIterator>(id).and_then(|l| l.set_axis(axis)).map_err(fail)?;
-            }
-            ("iterator", "reverse") => {
-                let reverse = value.extract()?;
-                net.layer_of::<LoopIterator>(id).and_then(|l| l.set_reverse(reverse)).map_err(fail)?;
-            }
-            ("loop_output", "axis") => {
-                let axis = value.extract()?;
-                net.layer_of::<LoopOutput>(id).and_then(|l| l.set_axis(axis)).map_err(fail)?;
-            }
-            ("recurrence", "varying") => {
-                let axes: Vec<usize> = value.extract()?;
-                net.layer_of::<Recurrence>(id).and_then(|l| l.set_varying(&axes)).map_err(fail)?;
-            }
-            _ => return Err(unknown(&format!("a parameter of {kind} layers"), &key, &KNOWN)),
-        }
-    }
-    Ok(true)
 }

@@ -1,32 +1,12 @@
 //! Layers of a network: their tensors, parameters, types and names.
 
-use super::tensor::output;
+use super::handles::{Layer, Network, NetworkTensor, fail};
 use super::value::{Value, unknown};
-use super::{Network, NetworkTensor, fail, flow, kinds};
+use super::{boundary, kinds};
 use kiln::{DType, WeightsRole};
-use kiln_network::{LayerId, NetworkError};
+use kiln_network::{NetworkError, TensorId};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-
-/// A layer of a network.
-#[pyclass(frozen, module = "kiln._kiln")]
-#[derive(Debug)]
-pub struct Layer {
-    pub(super) net: Py<Network>,
-    pub(super) id: LayerId,
-}
-
-/// Parameters that a tensor may give instead, and the input that does; they can't become constants again.
-const TAKEN_OVER: [(&str, &str, usize); 8] = [
-    ("shuffle", "reshape_dims", 1),
-    ("resize", "size", 1),
-    ("slice", "start", 1),
-    ("slice", "size", 2),
-    ("slice", "stride", 3),
-    ("fill", "shape", 0),
-    ("fill", "alpha", 1),
-    ("fill", "beta", 2),
-];
 
 impl Layer {
     fn run<T>(&self, f: impl FnOnce(&mut kiln::Network) -> Result<T, NetworkError>) -> PyResult<T> {
@@ -36,7 +16,7 @@ impl Layer {
     fn fixed(&self, given: &Bound<'_, PyDict>) -> PyResult<()> {
         self.net.get().with(|n| {
             let layer = n.layer(self.id).map_err(fail)?;
-            for (kind, key, input) in TAKEN_OVER {
+            for (kind, key, input) in kiln_kinds::TAKEN_OVER {
                 let taken = layer.inputs().get(input).is_some_and(Option::is_some);
                 if taken && layer.kind() == kind && given.contains(key)? {
                     let (layer, what) = (layer.name().to_owned(), key.to_owned());
@@ -46,6 +26,11 @@ impl Layer {
             Ok(())
         })
     }
+}
+
+/// A layer's result as a tensor of its network.
+fn output(net: &Py<Network>, py: Python<'_>, id: TensorId) -> NetworkTensor {
+    NetworkTensor { net: net.clone_ref(py), id }
 }
 
 fn role(name: &str) -> PyResult<WeightsRole> {
@@ -130,9 +115,9 @@ impl Layer {
         let empty = PyDict::new(py);
         let given = params.unwrap_or(&empty);
         self.fixed(given)?;
-        self.net
-            .get()
-            .with(|n| if flow::set(n, self.id, given)? { Ok(()) } else { kinds::set(n, self.id, given, &[]) })
+        self.net.get().with(|n| {
+            if boundary::set(n, self.id, given)? { Ok(()) } else { kinds::set(n, self.id, given, &[]) }
+        })
     }
 
     /// Namespace, name and version of the plug-in layer that this is; None of other layers.

@@ -1,48 +1,11 @@
 //! Tensors of a network.
 
+use super::handles::{Layer, NetworkTensor};
 use super::value::Value;
-use super::{Layer, Network, weights};
+use super::weights;
 use kiln::Formats;
-use kiln_network::TensorId;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-
-/// A tensor of a network.
-#[pyclass(frozen, module = "kiln._kiln")]
-#[derive(Debug)]
-pub struct NetworkTensor {
-    pub(super) net: Py<Network>,
-    pub(super) id: TensorId,
-}
-
-impl Network {
-    /// The id of a tensor of this network.
-    pub(super) fn own(&self, slf: &Bound<'_, Network>, tensor: &NetworkTensor) -> PyResult<TensorId> {
-        if tensor.net.is(slf) {
-            return Ok(tensor.id);
-        }
-        let name = tensor.get(|n| n.tensor_name(tensor.id).to_owned());
-        Err(PyValueError::new_err(format!("tensor \"{name}\" is of another network")))
-    }
-
-    /// The id of a tensor, or none for None.
-    pub(super) fn id_or_none(
-        &self,
-        slf: &Bound<'_, Network>,
-        v: &Bound<'_, PyAny>,
-    ) -> PyResult<Option<TensorId>> {
-        if v.is_none() {
-            return Ok(None);
-        }
-        self.own(slf, &v.cast::<NetworkTensor>()?.borrow()).map(Some)
-    }
-}
-
-impl NetworkTensor {
-    fn get<T>(&self, f: impl FnOnce(&mut kiln::Network) -> T) -> T {
-        self.net.get().with(f)
-    }
-}
 
 #[pymethods]
 impl NetworkTensor {
@@ -175,9 +138,4 @@ impl NetworkTensor {
     fn __repr__(&self) -> String {
         self.get(|n| format!("NetworkTensor({:?}, {})", n.tensor_name(self.id), n.ty(self.id)))
     }
-}
-
-/// A layer's result as a tensor of its network.
-pub(super) fn output(net: &Py<Network>, py: Python<'_>, id: TensorId) -> NetworkTensor {
-    NetworkTensor { net: net.clone_ref(py), id }
 }
