@@ -13,7 +13,7 @@ TESTS=(op_suite onnx_suite trained_models exports control_flow new_shapes thread
     cuda_stream cuda_consumed cuda_memory cuda_large sources tensor_cores flash_attention recurrent vectors family
     branches slices branch_sizes flow_runs laziness lazy_sequences unrolled host_layers cancel
     oracle:cuda_agrees hostile:on_cuda shape_bounds:valid_runs
-    quantized calibration type_choice sparsity fp8 io_formats:cuda direct_io selection determinism refit:there_and_back)
+    layers:a_kernel_costs quantized calibration type_choice sparsity fp8 io_formats:cuda direct_io selection determinism refit:there_and_back)
 FOLDER=target/$([ "$PROFILE" = dev ] && echo debug || echo "$PROFILE")
 
 rm -rf "$PACK"
@@ -37,6 +37,15 @@ done
 for name in libkiln_backend_cuda.so kiln examples/run_engine; do
     strip --strip-debug -o "$PACK/${name##*/}" "$FOLDER/$name"
 done
+# Example plug-ins, built as plugins/README.md says.
+mkdir "$PACK/plugins"
+for source in plugins/examples/{swish/swish.c,nms/nms.c,scatter_add/scatter_add.c,roll/roll.c,compact/compact.cpp}; do
+    name=$(basename "${source%.*}")
+    compiler=cc standard=c11
+    [ "${source##*.}" = c ] || compiler=c++ standard=c++17
+    $compiler -std=$standard -shared -fPIC -fvisibility=hidden -I plugins/include -o "$PACK/plugins/libkiln_layers_$name.so" "$source" -lm -ldl
+done
+strip --strip-debug -o "$PACK/plugins/libkiln_layers_row_norm.so" "$FOLDER/libkiln_layers_row_norm.so"
 cp -r tests/data tests/onnx tests/ops tests/oracle "$PACK/tests"
 cp -r benches/gpu "$PACK/bench"
 # The cases in scope; most of the older suite's files are those of the newest, which a large dictionary finds.

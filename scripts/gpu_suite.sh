@@ -4,6 +4,7 @@
 #   stream, memory, large, shapes, threads, flow, cancel, models, exports, tiles, attention, sources, bare, onnx, ops,
 #   oracle (cases of ONNX Runtime), hostile (refusals and limits on the device), bounds (random shapes inside profiles),
 #   (bare: a program of the runtime alone runs a plan with nothing but the driver)
+#   plugins (every form of the example plug-ins in CUDA graphs, and what a source form costs beside an operator of the same kernel),
 #   types (8-bit integers and floats, calibration, choice of types, 2:4 sparsity), formats (of inputs and outputs),
 #   controls (refit, selection of tactics, determinism),
 #   waits (what enqueue waits for, inputs that are consumed), reduced (accuracy in TF32, FP16, BF16),
@@ -47,6 +48,7 @@ declare -A suites=(
     [cancel]="./cancel --nocapture --test-threads=1"
     [reduced]="./reduced_precision cuda --nocapture"
     [types]="types"
+    [plugins]="plugins"
     [formats]="formats"
     [controls]="controls"
     [sanitize]="sanitize"
@@ -65,7 +67,7 @@ declare -A watched=(
     [flow]="./control_flow models_on_cuda"
 )
 picked=("$@")
-[ ${#picked[@]} -gt 0 ] || picked=(stream waits memory large shapes threads flow cancel models reduced types formats controls exports tiles attention sources bare onnx ops oracle
+[ ${#picked[@]} -gt 0 ] || picked=(stream waits memory large shapes threads flow cancel models reduced plugins types formats controls exports tiles attention sources bare onnx ops oracle
     hostile bounds sanitize)
 
 # Builds engines, then runs them where no CUDA library but the driver can be found, and lists what was loaded.
@@ -80,6 +82,18 @@ bare() {
 # What runs wait for, on this device.
 waits() {
     ./cuda_consumed --nocapture --test-threads=1 && ./enqueue_waits --nocapture && ./consumed --nocapture --test-threads=1
+}
+
+# Each library by random inputs: all forms against the reference form, three runs a case, of which graphs hold all but the first.
+plugins() {
+    local library name result=0
+    local -A shapes=([nms]="--shapes 6x4,6" [scatter_add]="--shapes 5x3,4,4x3")
+    for library in plugins/libkiln_layers_*.so; do
+        name=${library#plugins/libkiln_layers_}
+        # shellcheck disable=SC2086 # the words of an option
+        ./kiln plugin check "$PWD/$library" --cases 8 ${shapes[${name%.so}]:-} || result=1
+    done
+    ./layers a_kernel_costs --nocapture && return $result
 }
 
 types() {
