@@ -194,7 +194,7 @@ fn a_wrong_kernel_fails_its_check() {
     }
 }
 
-/// A library that ends its process ends that of the check alone, which says so.
+/// A library that ends its process ends that of the check alone, which says so; exceptions do not.
 #[test]
 fn a_library_that_ends_the_process_fails_its_check() {
     let dir = Folder::new();
@@ -202,30 +202,118 @@ fn a_library_that_ends_the_process_fails_its_check() {
         std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cmd/plugin/template.cpp"))
             .unwrap();
     let text = text.replace("@Name@", "Thrower").replace("@name@", "thrower");
-    let run = "return guarded(err, [&] { reinterpret_cast<Thrower *>(i)->run(*call); });";
-    for (name, by, ends) in [
-        ("fault", "(void)i, (void)call, (void)err; __builtin_trap();", true),
-        ("outside", "(void)i, (void)call, (void)err; throw std::runtime_error(\"no\");", true),
+    let run = "void run(const kiln_layer_call &call) const {";
+    for (name, head, by, says) in [
+        ("fault", run, "__builtin_trap();", "the library ended the process (signal"),
         (
-            "inside",
-            "(void)i, (void)call; return guarded(err, [] { throw std::runtime_error(\"not today\"); });",
-            false,
+            "no_throw",
+            "void run(const kiln_layer_call &call) const noexcept {",
+            "throw 7;",
+            "the library ended the process (signal",
         ),
-        ("number", "(void)i, (void)call; return guarded(err, [] { throw 7; });", false),
+        ("inside", run, "throw std::runtime_error(\"not today\");", "not today"),
+        ("number", run, "throw 7;", "an exception that is no std::exception"),
     ] {
-        let changed = text.replace(run, by);
+        let changed = text.replace(run, &format!("{head} if (call.input_count > 0) {by}"));
         assert_ne!(changed, text);
         let source = dir.path(&format!("{name}.cpp"));
         std::fs::write(&source, changed).unwrap();
-        let library = compile(&source, &dir.path(""), name, &[]);
+        let library = compile(&source, &dir.path(""), name, &["-Wno-terminate"]);
         let checked = kiln(&["plugin", "check", &library.display().to_string(), "--cases", "2"]);
         let said = format!("{}{}", checked.stdout, checked.stderr);
         let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(checked.code, 1, "{name}: {said}");
-        assert_eq!(said.contains("the library ended the process (signal"), ends, "{name}: {said}");
-        if name == "inside" {
-            assert!(said.contains("not today"), "{said}");
+        assert!(said.contains(says), "{name}: {said}");
+    }
+}
+
+/// A file of the tests of layers.
+fn of_tests(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tests/layers").join(file)
+}
+
+/// Without the header for C++, an exception ends at the host.
+#[test]
+fn a_check_names_exceptions_that_leave_a_library() {
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")) {
+        return;
+    }
+    let dir = Folder::new();
+    let macros = ["-DWHERE=RUN", "-DLAYER=\"Throws\""];
+    let library = compile(&of_tests("thrower.cpp"), &dir.path(""), "thrower", &macros).display().to_string();
+    let checked = kiln(&["plugin", "check", &library, "--cases", "2"]);
+    let said = format!("{}{}", checked.stdout, checked.stderr);
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(checked.code == 1 && said.contains("an exception of C++ (std::runtime_error)"), "{said}");
+}
+
+/// The failures of a check of `outside.c` with these macros, of forms on a backend.
+fn failures(dir: &Folder, backend: &str, number: usize, place: &str, from: &str) -> Vec<String> {
+    let macros = [format!("-DPLACE=\"{place}\""), format!("-DFROM=\"{from}\"")];
+    let macros = macros.each_ref().map(String::as_str);
+    let name = format!("outside{number}");
+    let library = compile(&of_tests("outside.c"), &dir.path(""), &name, &macros).display().to_string();
+    let checked = kiln(&["--json", "plugin", "check", &library, "--cases", "4", "--shapes", "19"]);
+    let rows = checked.json()["checks"].as_array().unwrap().clone();
+    let of: Vec<_> =
+        rows.iter().filter(|c| c["check"].as_str().is_some_and(|w| w.starts_with(backend))).collect();
+    assert_eq!(of.len(), 1, "one kernel on {backend}: {rows:?}");
+    of.iter().filter_map(|c| c["failure"].as_str().map(str::to_owned)).collect()
+}
+
+/// Memory of the device has guards around it, and begins as NaN.
+fn kernels_that_write_outside(backend: &str, places: &[(&str, &str, &str)]) {
+    let dir = Folder::new();
+    for (number, (place, from, says)) in places.iter().enumerate() {
+        let failed = failures(&dir, backend, number, place, from);
+        match says.is_empty() {
+            true => assert!(failed.is_empty(), "{place}: {failed:?}"),
+            false => assert!(failed.len() == 1 && failed[0].contains(says), "{place}: {failed:?}"),
         }
+    }
+}
+
+#[test]
+fn kernels_that_write_outside_of_their_memory_fail_their_check() {
+    if std::env::var_os("KILN_REQUIRE_WGPU").is_none() {
+        return;
+    }
+    kernels_that_write_outside(
+        "wgpu",
+        &[
+            ("i", "0", ""),
+            ("params.n", "0", "4 bytes behind it, the first 0 bytes away"),
+            ("i + 20", "0", "a kernel wrote outside of the memory of"),
+            ("params.n + 500", "0", "behind it, the first 2000 bytes away"),
+            ("i", "3", "NaN"),
+        ],
+    );
+}
+
+/// `scripts/emulate.sh` runs it with an emulated GPU.
+#[test]
+fn kernels_on_an_emulated_gpu_fail_their_check() {
+    if std::env::var_os("KILN_EMULATOR").is_none() {
+        return;
+    }
+    kernels_that_write_outside(
+        "cuda",
+        &[
+            ("i", "0", ""),
+            ("params.n", "0", "4 bytes behind it, the first 0 bytes away"),
+            ("i - 2", "0", "8 bytes in front of it, the first 8 bytes away"),
+            ("i - 900", "0", "in front of it, the first 3600 bytes away"),
+            ("params.n + 500", "0", "behind it, the first 2000 bytes away"),
+            ("i", "3", "NaN"),
+        ],
+    );
+    let dir = Folder::new();
+    for (name, shapes) in [("swish", None), ("nms", Some("6x4,6")), ("scatter_add", Some("5x3,4,4x3"))] {
+        let library = example(name, &dir.path("")).display().to_string();
+        let mut args = vec!["plugin", "check", &library, "--cases", "3"];
+        args.extend(shapes.iter().flat_map(|s| ["--shapes", s]));
+        let checked = kiln(&args);
+        assert_eq!(checked.code, 0, "{name}: {}{}", checked.stdout, checked.stderr);
     }
 }
 

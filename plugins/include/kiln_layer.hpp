@@ -194,6 +194,18 @@ template <class T> kiln_field_def field(const char *name, const char *doc, const
     return f;
 }
 
+// The definition of a field that is a list, with its default.
+template <class T> kiln_field_def list(const char *name, const char *doc, const T *values, uint64_t count) noexcept {
+    static_assert(std::is_same_v<T, double> || std::is_same_v<T, int64_t> || std::is_same_v<T, kiln_str>);
+    kiln_field_def f{};
+    f.name = view(name);
+    f.doc = view(doc);
+    f.value.kind = std::is_same_v<T, double> ? KILN_FIELD_FLOATS : std::is_same_v<T, int64_t> ? KILN_FIELD_INTS : KILN_FIELD_STRINGS;
+    f.value.data = values;
+    f.value.count = count;
+    return f;
+}
+
 inline int32_t init(const kiln_host *table, kiln_error *) noexcept {
     host() = table;
     return KILN_OK;

@@ -179,7 +179,9 @@ pub mod inspect {
 /// ```
 pub mod plugin {
     pub use crate::backends::{layers, load_layers};
-    pub use kiln_runtime::plugin::{Arrangement, LayerRun, Packings, aliases, layer_op, workspace};
+    pub use kiln_runtime::plugin::{
+        Arrangement, LayerRun, Packings, aliases, layer_op, layer_op_as, workspace,
+    };
     pub use kiln_runtime::plugin::{
         FieldDef, Found, FoundLayers, LayerName, LayerRecord, Level, Library, Origin, PluginError,
         PluginInfo, Policy, Search, embed, load_embedded,

@@ -4,8 +4,12 @@
 #[path = "../abi/mod.rs"]
 mod abi;
 mod attacks;
+mod choices;
+mod costs;
 mod devices;
 mod examples;
+mod exceptions;
+mod fields;
 mod forms;
 mod kernels;
 mod natives;

@@ -10,7 +10,7 @@ use kiln_onnx::proto::*;
 use kiln_onnx::{ImportOptions, Model, ModelFile};
 use prost::Message;
 
-fn node(domain: &str, op: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
+pub fn node(domain: &str, op: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
     let strings = |all: &[&str]| all.iter().map(|s| s.to_string()).collect();
     NodeProto {
         name: format!("{op}_{}", outputs[0]),
@@ -22,15 +22,24 @@ fn node(domain: &str, op: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto 
     }
 }
 
-fn float(name: &str, f: f32) -> AttributeProto {
+pub fn float(name: &str, f: f32) -> AttributeProto {
     AttributeProto { name: name.into(), f, r#type: AttributeType::Float as i32, ..AttributeProto::default() }
 }
 
-fn text(name: &str, s: &str) -> AttributeProto {
+pub fn text(name: &str, s: &str) -> AttributeProto {
     AttributeProto {
         name: name.into(),
         s: s.as_bytes().to_vec().into(),
         r#type: AttributeType::String as i32,
+        ..AttributeProto::default()
+    }
+}
+
+pub fn tensor(name: &str, t: TensorProto) -> AttributeProto {
+    AttributeProto {
+        name: name.into(),
+        t: Some(Box::new(t)),
+        r#type: AttributeType::Tensor as i32,
         ..AttributeProto::default()
     }
 }
@@ -45,7 +54,7 @@ fn value(name: &str, dims: &[i64]) -> ValueInfoProto {
 }
 
 /// A model of one input "x" f32[3] and output "y", of these nodes and functions.
-fn import(nodes: Vec<NodeProto>, functions: Vec<FunctionProto>) -> Result<Network, String> {
+pub fn import(nodes: Vec<NodeProto>, functions: Vec<FunctionProto>) -> Result<Network, String> {
     let graph = GraphProto {
         name: "g".into(),
         node: nodes,
@@ -56,7 +65,7 @@ fn import(nodes: Vec<NodeProto>, functions: Vec<FunctionProto>) -> Result<Networ
     let opset = |domain: &str, version| OperatorSetIdProto { domain: domain.into(), version };
     let model = ModelProto {
         ir_version: 8,
-        opset_import: vec![opset("", 18), opset("example", 1), opset("trt.plugins", 1)],
+        opset_import: vec![opset("", 18), opset("example", 1), opset("fields", 1), opset("trt.plugins", 1)],
         graph: Some(graph),
         functions,
         ..ModelProto::default()
@@ -142,15 +151,8 @@ fn a_layer_that_finds_sizes_is_imported() {
         float_data: vec![0.5],
         ..TensorProto::default()
     };
-    let constant = NodeProto {
-        attribute: vec![AttributeProto {
-            name: "value".into(),
-            t: Some(Box::new(scores)),
-            r#type: AttributeType::Tensor as i32,
-            ..AttributeProto::default()
-        }],
-        ..node("", "Constant", &[], &["s"])
-    };
+    let constant =
+        NodeProto { attribute: vec![tensor("value", scores)], ..node("", "Constant", &[], &["s"]) };
     let boxes = TensorProto {
         name: "b".into(),
         data_type: DataType::Float as i32,
@@ -158,15 +160,7 @@ fn a_layer_that_finds_sizes_is_imported() {
         float_data: vec![0.0, 0.0, 1.0, 1.0],
         ..TensorProto::default()
     };
-    let boxes = NodeProto {
-        attribute: vec![AttributeProto {
-            name: "value".into(),
-            t: Some(Box::new(boxes)),
-            r#type: AttributeType::Tensor as i32,
-            ..AttributeProto::default()
-        }],
-        ..node("", "Constant", &[], &["b"])
-    };
+    let boxes = NodeProto { attribute: vec![tensor("value", boxes)], ..node("", "Constant", &[], &["b"]) };
     let net =
         import(vec![constant, boxes, node("example", "BestBoxes", &["b", "s"], &["y", "n"])], Vec::new());
     let out = run_on(&reference(), &net.unwrap(), &[f32s(&[3], &[0.0; 3])]).unwrap();

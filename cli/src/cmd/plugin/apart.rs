@@ -6,13 +6,17 @@ use std::process::{Command, ExitStatus};
 /// Set in the process that the library may end.
 const INSIDE: &str = "KILN_PLUGIN_CHECK_INSIDE";
 
+/// Variables by which GPU backends put guards around the memory of kernels, and fill it with NaN in front of each run.
+const WATCHED: [(&str, &str); 2] = [("KILN_GUARD", "1"), ("KILN_POISON", "1")];
+
 /// Runs this command once more in a process of its own, and returns how that ended; none where this is that process, or where the
 /// command is not run by its own program.
 pub fn run() -> Result<Option<ExitStatus>, Failure> {
     let program = std::env::current_exe().ok();
     let program = program.filter(|p| p.file_stem().is_some_and(|s| s == "kiln"));
     let (Some(program), None) = (program, std::env::var_os(INSIDE)) else { return Ok(None) };
-    let status = Command::new(&program).args(std::env::args_os().skip(1)).env(INSIDE, "1").status();
+    let status =
+        Command::new(&program).args(std::env::args_os().skip(1)).env(INSIDE, "1").envs(WATCHED).status();
     status.map(Some).map_err(|source| Failure::File { path: program, source })
 }
 

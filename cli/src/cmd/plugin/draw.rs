@@ -1,6 +1,6 @@
 //! Random inputs and fields of a layer.
 
-use kiln::plugin::{LayerRecord, Packings, layer_op};
+use kiln::plugin::{LayerRecord, Packings, layer_op_as};
 use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Elems, Op, Tensor};
@@ -23,7 +23,8 @@ pub struct Case {
 /// where the layer refuses it.
 pub fn draw(r: &LayerRecord, rng: &mut Rng, shapes: &[Vec<usize>], sizes: &[i64]) -> Result<Case, String> {
     let fields = fields(r, rng);
-    let types = &r.types[rng.int(0, r.types.len() as i64 - 1).max(0) as usize];
+    let first = rng.int(0, r.types.len() as i64 - 1).max(0) as usize;
+    let types = r.types.get(first).ok_or("a layer without types")?;
     let dtypes = types.example(if shapes.is_empty() { rng.int(1, 3) as usize } else { shapes.len() });
     let (a, b) = (rng.int(0, 9), rng.int(1, 33));
     let mut pool = vec![a, b, b, b, 1];
@@ -47,13 +48,13 @@ pub fn draw(r: &LayerRecord, rng: &mut Rng, shapes: &[Vec<usize>], sizes: &[i64]
     }
     let types: Vec<_> = inputs.iter().map(Tensor::ty).collect();
     let complete = r.complete(&fields).map_err(|e| e.to_string())?;
-    let made = layer_op(r, &fields, &types).map_err(|e| e.to_string())?;
+    let made = layer_op_as(r, &fields, &types, first).map_err(|e| e.to_string())?;
     let (op, expression) = match made.is_pointwise() {
         false => (made, None),
         true => {
             // The reference form of a layer with an expression.
             let plain = r.without_expression();
-            (layer_op(&plain, &fields, &types).map_err(|e| e.to_string())?, Some(made))
+            (layer_op_as(&plain, &fields, &types, first).map_err(|e| e.to_string())?, Some(made))
         }
     };
     let packings = Packings::of_attrs(op.attrs()).map_err(|e| e.to_string())?;

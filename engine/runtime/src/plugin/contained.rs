@@ -1,7 +1,7 @@
 //! Calls into libraries that an exception of C++ may leave: it ends here, and becomes an error.
 //!
 //! An exception that reaches a function without a handler ends the process, and Rust catches none of other languages. So the call
-//! goes through a frame whose personality routine handles every exception. The library's code is what unwinds: a function that is
+//! goes through a frame whose personality routine handles it. The library's code is what unwinds: a function that is
 //! `noexcept`, or that was compiled without tables for unwinding, still ends the process.
 
 use ::kiln_backend::BackendError;
@@ -103,10 +103,14 @@ mod frame {
         fn _Unwind_SetIP(context: *mut c_void, at: usize);
     }
 
+    /// Class of panics of Rust.
+    const RUST: u64 = u64::from_ne_bytes(*b"MOZ\0RUST");
+
     /// The beginning of every exception, as the ABI of unwinding has it.
     #[repr(C)]
     struct Exception {
-        class: [u8; 8],
+        /// Vendor and language, from the highest byte on.
+        class: u64,
         cleanup: Option<unsafe extern "C" fn(c_int, *mut Exception)>,
     }
 
@@ -116,15 +120,15 @@ mod frame {
     const INSTALL: c_int = 7;
     const CONTINUE: c_int = 8;
 
-    /// Handles every exception, and none of the unwinding that ends a thread.
+    /// Handles every exception but panics of Rust, which are caught elsewhere, and none of the unwinding that ends a thread.
     unsafe extern "C" fn personality(
         _version: c_int,
         actions: c_int,
-        _class: u64,
+        class: u64,
         exception: *mut c_void,
         context: *mut c_void,
     ) -> c_int {
-        if actions & FORCED != 0 {
+        if actions & FORCED != 0 || class == RUST {
             return CONTINUE;
         }
         if actions & SEARCHING != 0 {
@@ -171,12 +175,11 @@ mod frame {
     unsafe fn named(exception: *mut Exception) -> String {
         // SAFETY: every exception begins like this.
         let Exception { class, cleanup } = unsafe { &*exception };
-        if !class.ends_with(b"C++\0") {
+        let letters = class.to_be_bytes();
+        if !letters.ends_with(b"C++\0") {
             // Languages that cannot be asked: their exceptions are left where they are.
-            return format!(
-                "an exception of \"{}\"",
-                String::from_utf8_lossy(class).replace('\0', " ").trim()
-            );
+            let name = String::from_utf8_lossy(&letters);
+            return format!("an exception of \"{}\"", name.trim_end_matches('\0'));
         }
         let runtime = cleanup.and_then(|f| Runtime::of(f as *const c_void));
         // SAFETY: the exception is one of this runtime of C++.
