@@ -40,7 +40,7 @@ pub use kiln_ops::plugin::packings::Packings;
 pub use kiln_ops::plugin::record::{
     Arrangement, FieldDef, LayerFunctions, LayerName, LayerRecord, LayerRun, Library,
 };
-pub use kiln_ops::plugin::{aliases, layer_op, workspace};
+pub use kiln_ops::plugin::{aliases, layer_op, layer_op_as, workspace};
 pub use layer::LoadedLayer;
 pub use library::{Plugin, PluginInfo, load};
 pub use loaded::LoadedBackend;
