@@ -369,6 +369,9 @@ pub struct TuneOptions {
     /// between them
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub shape_buckets: usize,
+    /// Streams beside the main one that layers may be put into, 15 at most: branches run at the same time on devices that can (CUDA)
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub max_aux_streams: usize,
     /// Limits of the memory that kernels may use: workspace:64,tactic-dram:1024M,tactic-shared-memory:64K; in MiB without a unit
     #[arg(long, value_name = "POOL:SIZE,…", value_parser = pools)]
     pub mem_pool_size: Option<Pools>,
@@ -543,6 +546,7 @@ impl ModelOptions {
             deterministic: self.tune.deterministic,
             debug_tensors: self.tune.mark_debug.clone(),
             shape_buckets: self.tune.shape_buckets,
+            max_aux_streams: self.tune.max_aux_streams,
             limit: self.tune.limit.unwrap_or_default(),
             share_times: defaults.share_times && !self.tune.no_timing_cache,
             ..defaults
@@ -588,6 +592,7 @@ impl ModelOptions {
             (t.timing_cache.is_some(), "--timing-cache"),
             (t.no_timing, "--no-timing"),
             (t.shape_buckets != 1, "--shape-buckets"),
+            (t.max_aux_streams != 0, "--max-aux-streams"),
             (t.limit.is_some(), "--limit"),
             (!t.tactic_sources.is_empty(), "--tactic-sources"),
             (!t.exclude_tactics.is_empty(), "--exclude-tactics"),

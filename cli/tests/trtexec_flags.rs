@@ -65,7 +65,12 @@ fn refusals_say_why_and_what_to_do() {
         ("weightStreamingBudget", "200%", "0% to 100%"),
         ("hardwareCompatibilityLevel", "turing+", "wanted none, ampere+"),
         ("runtimePlatform", "windowsAMD64", "sameAsBuild is taken"),
-        ("tuneBuildRoutes", "-a=[on|off]", "--builderOptimizationLevel=5"),
+        ("tuneBuildRoutes", "-a=[on|off]", "there are level, fuse"),
+        ("setBuildRoute", "-fuse=[on|off]", "has 2 values"),
+        ("tuningSearch", "slow", "wanted fast, full or mixed"),
+        ("tuningTimeOut", "3", "--tuneBuildRoutes"),
+        ("tuneBuildRouteFile", "/no/file", "No such file"),
+        ("helpBuildRoute", "speed", "there are level, fuse"),
         ("batch", "8", "--optShapes"),
         ("uff", "m.uff", "--onnx"),
         ("remoteAutoTuningConfig", "x", "timing cache"),
@@ -120,12 +125,12 @@ fn flags_without_effect_are_named_with_the_reason() {
         &model,
         "--skipInference",
         "--useCudaGraph",
-        "--maxAuxStreams=2",
+        "--monitorMemory",
         "--memPoolSize=dlaSRAM:1",
         "--exportTimes=t.json",
     ]);
     assert_eq!(r.code, 0, "{}", r.stderr);
-    for flag in ["--useCudaGraph", "--maxAuxStreams", "--memPoolSize=dlaSRAM:1", "--exportTimes"] {
+    for flag in ["--useCudaGraph", "--monitorMemory", "--memPoolSize=dlaSRAM:1", "--exportTimes"] {
         assert!(r.stderr.contains(&format!("[W] {flag} has no effect: ")), "{flag}: {}", r.stderr);
     }
 }

@@ -26,11 +26,15 @@ enum {
     LAUNCH_TIMEOUT = 702,
     CAPTURE_UNSUPPORTED = 900,
     CAPTURE_INVALIDATED = 901,
+    CAPTURE_UNJOINED = 904,
     UPDATE_FAILURE = 910
 };
 
 /* Kinds of conditional nodes. */
 enum { IF, WHILE };
+
+/* The most nodes that the next one of a stream depends on. */
+enum { FRONTIER = 64 };
 
 enum kind { PRIMARY, STREAM, EVENT, MODULE, FUNCTION, GRAPH, EXEC, POOL, DEVICE_MEMORY, HOST_MEMORY, KINDS };
 
@@ -49,6 +53,12 @@ typedef struct object {
     struct object *graph;
     int invalid, mode, polls;
     op *first, *last;
+    /* Graphs: number of their nodes. Streams and events of a recording: the nodes that come before what follows, by number from 1 on,
+     * and whether a stream joined another one's recording. */
+    size_t nodes;
+    void *frontier[FRONTIER];
+    size_t frontiers;
+    int joined;
     /* Graphs: whether a conditional node owns it; the graphs of its own nodes. */
     int owned;
     struct object *inner, *next_inner, *bodies[2];
@@ -83,13 +93,16 @@ struct op {
     unsigned grid, block, shared;
     int together;
     void *parameter;
+    /* Nodes of graphs: the nodes that they depend on, by number from 1 on. */
+    void **after;
+    size_t afters;
 };
 
 /* objects.c */
 extern object *all;
 extern object *primary;
 extern int retained, sticky, hang, paused;
-extern long delay, driver_version, memory_limit;
+extern long delay, driver_version, memory_limit, shuffle, side_by_side;
 extern int has_pools, device_count, last_retained;
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int enter(const char *call, int needs_context);
@@ -125,6 +138,10 @@ op *op_clone(const op *list);
 void append(object *holder, op *work);
 void push(object *stream, op *work);
 void execute(op *list);
+/* Executes the nodes of a graph: in their order, or in another one that their dependencies permit. */
+void execute_nodes(op *list);
+/* Adds a node behind others to a graph. Returns its number. */
+void *add_node(object *graph, op *work, void *const *after, size_t count);
 void finish(object *stream, object *until);
 /* Complains where a call is made that a stream that this thread records does not allow. */
 void outside_of_recording(const char *call);

@@ -1,5 +1,7 @@
 /* Captures, graphs and their conditional nodes. */
 #include "fake.h"
+#include <stdlib.h>
+#include <string.h>
 
 enum { THREAD_LOCAL = 1, RELAXED = 2, CONDITIONAL = 13 };
 
@@ -30,7 +32,8 @@ static int begin(object *stream, object *graph, int mode) {
     }
     if (mode <= THREAD_LOCAL) recording++;
     stream->graph = graph;
-    stream->invalid = 0;
+    stream->invalid = graph->invalid = 0;
+    stream->joined = 0, stream->frontiers = 0;
     stream->mode = mode;
     return OK;
 }
@@ -58,6 +61,58 @@ static void take_out_graph(object *graph) {
     take_out(graph);
 }
 
+/* Marks the nodes that come before these. `nodes` are those of a graph, in the order of their numbers. */
+static void mark_before(op *const *nodes, char *before, void *const *from, size_t count) {
+    for (size_t k = 0; k < count; k++) {
+        size_t number = (uintptr_t)from[k];
+        if (before[number]) continue;
+        before[number] = 1;
+        mark_before(nodes, before, nodes[number]->after, nodes[number]->afters);
+    }
+}
+
+/* The nodes of a list by their numbers from 1 on. */
+static op **numbered(op *list, size_t *count) {
+    size_t n = 0;
+    for (op *o = list; o; o = o->next) n++;
+    op **nodes = calloc(n + 1, sizeof *nodes);
+    *count = n;
+    n = 0;
+    for (op *o = list; o; o = o->next) nodes[++n] = o;
+    return nodes;
+}
+
+/* Whether all that other streams recorded comes before what the stream would record next. They leave the recording. */
+static int all_joined(object *stream) {
+    size_t count;
+    op **nodes = numbered(stream->graph->first, &count);
+    char *before = calloc(count + 1, 1);
+    mark_before(nodes, before, stream->frontier, stream->frontiers);
+    int joined = 1;
+    for (object *o = all; o; o = o->next) {
+        if (o->kind != STREAM || o == stream || o->graph != stream->graph || !o->joined) continue;
+        for (size_t k = 0; k < o->frontiers; k++) joined &= before[(uintptr_t)o->frontier[k]];
+        o->graph = NULL, o->joined = 0;
+    }
+    free(nodes), free(before);
+    return joined;
+}
+
+/* Pairs of nodes of which none comes before the other. */
+static long unordered(op *list) {
+    size_t count;
+    long pairs = 0;
+    op **nodes = numbered(list, &count);
+    char *before = calloc(count + 1, 1);
+    for (size_t k = 1; k <= count; k++) {
+        memset(before, 0, count + 1);
+        mark_before(nodes, before, nodes[k]->after, nodes[k]->afters);
+        for (size_t other = 1; other < k; other++) pairs += !before[other];
+    }
+    free(nodes), free(before);
+    return pairs;
+}
+
 /* Ends the recording even where it fails. */
 int cuStreamEndCapture(void *handle, void **out) {
     int code = enter(__func__, 1);
@@ -69,7 +124,11 @@ int cuStreamEndCapture(void *handle, void **out) {
     }
     object *graph = stream->graph;
     if (stream->mode <= THREAD_LOCAL) recording--;
-    if (code == OK && stream->invalid) code = CAPTURE_INVALIDATED;
+    if (code == OK && (stream->invalid || graph->invalid)) code = CAPTURE_INVALIDATED;
+    if (!all_joined(stream) && code == OK) {
+        complain("%s: a stream that joined the recording is not waited for; ", __func__);
+        code = CAPTURE_UNJOINED;
+    }
     stream->graph = NULL;
     if (code == OK) *out = graph;
     else if (!graph->owned) take_out_graph(graph);
@@ -85,19 +144,20 @@ int cuStreamIsCapturing(void *handle, int *status) {
 int cuStreamGetCaptureInfo_v3(void *handle, int *status, uint64_t *id, void **graph, void *const **nodes, const uint64_t **edges,
                               size_t *count) {
     STREAM_CALL(handle)
-    static void *last = &last;
-    static const uint64_t none = 0;
     *status = stream->graph != NULL;
     *id = 1;
     *graph = stream->graph;
-    *nodes = &last, *edges = &none, *count = stream->graph ? 1 : 0;
+    *nodes = stream->frontier, *edges = NULL, *count = stream->graph ? stream->frontiers : 0;
     return leave(OK);
 }
 
 int cuStreamUpdateCaptureDependencies_v2(void *handle, void **nodes, const void *edges, size_t count, unsigned flags) {
     STREAM_CALL(handle)
-    (void)nodes, (void)edges, (void)count, (void)flags;
-    return leave(in_stream(stream, stream->graph ? OK : INVALID_VALUE));
+    (void)edges, (void)flags;
+    if (!stream->graph || count > FRONTIER) return leave(in_stream(stream, INVALID_VALUE));
+    memcpy(stream->frontier, nodes, count * sizeof *nodes);
+    stream->frontiers = count;
+    return leave(OK);
 }
 
 int cuGraphConditionalHandleCreate(uint64_t *out, void *graph, void *context, unsigned first, unsigned flags) {
@@ -121,9 +181,9 @@ typedef struct {
 } node_params;
 
 /* A node is a graph that owns its bodies. */
-int cuGraphAddNode_v2(void **out, void *into, const void *nodes, const void *edges, size_t count, node_params *p) {
+int cuGraphAddNode_v2(void **out, void *into, void *const *nodes, const void *edges, size_t count, node_params *p) {
     CALL
-    (void)nodes, (void)edges, (void)count;
+    (void)edges;
     object *graph = find(GRAPH, into, __func__);
     if (!graph || p->node != CONDITIONAL || !condition_value(p->handle) || p->size < 1 || p->size > 2) {
         complain("%s: a node that is no conditional one; ", __func__);
@@ -142,20 +202,17 @@ int cuGraphAddNode_v2(void **out, void *into, const void *nodes, const void *edg
     work->object = node;
     work->to = p->handle;
     work->byte = p->kind;
-    append(graph, work);
-    *out = node;
+    *out = add_node(graph, work, nodes, count);
     return leave(OK);
 }
 
 int cuGraphAddEventRecordNode(void **out, void *into, void *const *nodes, size_t count, void *handle) {
     CALL
-    (void)nodes, (void)count;
     object *graph = find(GRAPH, into, __func__), *event = find(EVENT, handle, __func__);
     if (!graph || !event) return leave(INVALID_HANDLE);
     op *mark = op_new(MARK);
     mark->object = event;
-    append(graph, mark);
-    *out = graph;
+    *out = add_node(graph, mark, nodes, count);
     return leave(OK);
 }
 
@@ -182,6 +239,7 @@ int cuGraphInstantiateWithFlags(void **out, void *handle, uint64_t flags) {
     if (!graph) return leave(INVALID_HANDLE);
     object *made = add(EXEC);
     collect(made, graph);
+    side_by_side = unordered(made->first);
     *out = made;
     return leave(OK);
 }

@@ -12,7 +12,7 @@ static const char *const names[KINDS] = {"primary context", "stream",           
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 object *all, *primary;
 int retained, sticky, hang, paused, has_pools = 1, device_count = 1, last_retained = -1;
-long delay, driver_version = 12080, memory_limit = 8L << 30;
+long delay, driver_version = 12080, memory_limit = 8L << 30, shuffle, side_by_side;
 static object *dead;
 static long calls, fail_at = -1, hang_at = -1;
 static int fail_code;
@@ -114,6 +114,11 @@ long fake_device(void) {
     return last_retained;
 }
 
+/* Pairs of nodes of the graph that was instantiated last that may run at the same time. */
+long fake_side_by_side(void) {
+    return side_by_side;
+}
+
 void fake_set(const char *what, long to) {
     pthread_mutex_lock(&lock);
     if (!strcmp(what, "paused")) paused = (int)to;
@@ -123,6 +128,7 @@ void fake_set(const char *what, long to) {
     if (!strcmp(what, "delay")) delay = to;
     if (!strcmp(what, "version")) driver_version = to;
     if (!strcmp(what, "memory")) memory_limit = to;
+    if (!strcmp(what, "shuffle")) shuffle = to;
     /* As if the process had ended. */
     if (!strcmp(what, "forget")) {
         while (all) take_out(all);

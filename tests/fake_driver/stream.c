@@ -10,7 +10,7 @@ void outside_of_recording(const char *call) {
 }
 
 int in_stream(object *stream, int code) {
-    if (code != OK && stream && stream->graph) stream->invalid = 1;
+    if (code != OK && stream && stream->graph) stream->invalid = stream->graph->invalid = 1;
     return code;
 }
 
@@ -27,6 +27,7 @@ void op_free(op *list) {
         op_free(list->otherwise);
         free(list->addresses);
         free(list->parameter);
+        free(list->after);
         free(list);
         list = next;
     }
@@ -48,6 +49,10 @@ op *op_clone(const op *list) {
             o->addresses = malloc(o->count * sizeof *o->addresses + 1);
             memcpy(o->addresses, list->addresses, o->count * sizeof *o->addresses);
         }
+        if (o->after) {
+            o->after = malloc(o->afters * sizeof *o->after + 1);
+            memcpy(o->after, list->after, o->afters * sizeof *o->after);
+        }
         *end = o;
         end = &o->next;
     }
@@ -61,6 +66,14 @@ void append(object *holder, op *work) {
     holder->last = work;
 }
 
+void *add_node(object *graph, op *work, void *const *after, size_t count) {
+    work->after = malloc(count * sizeof *after + 1);
+    memcpy(work->after, after, count * sizeof *after);
+    work->afters = count;
+    append(graph, work);
+    return (void *)(uintptr_t)++graph->nodes;
+}
+
 static void marked(object *stream, const op *list) {
     for (; list; list = list->next) {
         marked(stream, list->inside);
@@ -71,7 +84,8 @@ static void marked(object *stream, const op *list) {
 
 void push(object *stream, op *work) {
     if (stream->graph) {
-        append(stream->graph, work);
+        stream->frontier[0] = add_node(stream->graph, work, stream->frontier, stream->frontiers);
+        stream->frontiers = 1;
         return;
     }
     marked(stream, work);
@@ -83,6 +97,48 @@ static int is_live(const object *it) {
     for (object *o = all; o; o = o->next)
         if (o == it) return 1;
     return 0;
+}
+
+/* A number of a fixed sequence that `shuffle` starts. */
+static size_t drawn(size_t below) {
+    shuffle = (shuffle * 1103515245 + 12345) & 0x7fffffff;
+    return below ? (size_t)(shuffle >> 8) % below : 0;
+}
+
+void execute_nodes(op *list) {
+    static int seeded;
+    const char *seed = getenv("KILN_EMULATOR_SEED");
+    if (!seeded && emulates() && seed) shuffle = atol(seed);
+    seeded = 1;
+    size_t n = 0;
+    for (op *o = list; o; o = o->next) n++;
+    if (!shuffle || n < 2) {
+        execute(list);
+        return;
+    }
+    op **nodes = calloc(n, sizeof *nodes), **end = nodes;
+    char *done = calloc(n + 1, 1);
+    size_t *ready = calloc(n, sizeof *ready);
+    for (op *o = list; o; o = o->next) *end++ = o;
+    for (size_t left = n; left > 0; left--) {
+        size_t count = 0;
+        for (size_t k = 0; k < n; k++) {
+            int waits = done[k + 1];
+            for (size_t a = 0; a < nodes[k]->afters; a++) waits |= !done[(uintptr_t)nodes[k]->after[a]];
+            if (!waits) ready[count++] = k;
+        }
+        if (!count) {
+            complain("a graph has nodes that wait for each other; ");
+            break;
+        }
+        size_t k = ready[drawn(count)];
+        op *one = nodes[k], *next = one->next;
+        done[k + 1] = 1;
+        one->next = NULL;
+        execute(one);
+        one->next = next;
+    }
+    free(nodes), free(done), free(ready);
 }
 
 /* After a failure that lasts nothing is computed any more. */
@@ -99,18 +155,18 @@ void execute(op *list) {
             case FREE: take_out(list->object); break;
             case RUN:
                 assign_conditions(list->inside);
-                execute(list->inside);
+                execute_nodes(list->inside);
                 break;
             case CONDITION: {
                 const int *value = condition_value(list->to);
                 /* Without an emulator nobody decides: both bodies are executed, once. */
                 if (!emulates()) {
-                    execute(list->inside);
-                    execute(list->otherwise);
+                    execute_nodes(list->inside);
+                    execute_nodes(list->otherwise);
                 } else if (list->byte == WHILE) {
-                    while (value && *value && !sticky) execute(list->inside);
+                    while (value && *value && !sticky) execute_nodes(list->inside);
                 } else {
-                    execute(value && *value ? list->inside : list->otherwise);
+                    execute_nodes(value && *value ? list->inside : list->otherwise);
                 }
                 break;
             }
@@ -212,14 +268,24 @@ int cuEventDestroy_v2(void *handle) {
 static int record(void *handle, object *stream, const char *call) {
     object *event = find(EVENT, handle, call);
     if (!event) return INVALID_HANDLE;
+    event->graph = NULL;
     op *mark = op_new(MARK);
     mark->object = event;
     push(stream, mark);
     return OK;
 }
 
+/* In a recording it is no node: other streams join the recording by waiting for the event. */
 int cuEventRecord(void *event, void *handle) {
     STREAM_CALL(handle)
+    if (stream->graph) {
+        object *mark = find(EVENT, event, __func__);
+        if (!mark) return leave(in_stream(stream, INVALID_HANDLE));
+        mark->graph = stream->graph;
+        mark->frontiers = stream->frontiers;
+        memcpy(mark->frontier, stream->frontier, sizeof mark->frontier);
+        return leave(OK);
+    }
     return leave(in_stream(stream, record(event, stream, __func__)));
 }
 
@@ -227,6 +293,37 @@ int cuEventRecordWithFlags(void *event, void *handle, unsigned flags) {
     STREAM_CALL(handle)
     if (flags == 1 && !stream->graph) return leave(INVALID_VALUE);
     return leave(in_stream(stream, record(event, stream, __func__)));
+}
+
+/* Work that follows in the stream comes behind the event; a stream that waits for an event of a recording joins it. */
+int cuStreamWaitEvent(void *handle, void *event, unsigned flags) {
+    STREAM_CALL(handle)
+    object *mark = find(EVENT, event, __func__);
+    if (!mark || flags) return leave(in_stream(stream, INVALID_HANDLE));
+    if (!mark->graph) {
+        if (stream->graph) {
+            complain("%s: a recording waits for an event outside of it; ", __func__);
+            return leave(in_stream(stream, CAPTURE_UNSUPPORTED));
+        }
+        if (!mark->reached && mark->stream != stream) finish(mark->stream, mark);
+        return leave(OK);
+    }
+    if (!stream->graph) {
+        stream->graph = mark->graph;
+        stream->joined = 1, stream->invalid = 0, stream->frontiers = 0;
+    }
+    if (stream->graph != mark->graph) {
+        complain("%s: of another recording; ", __func__);
+        return leave(in_stream(stream, CAPTURE_UNSUPPORTED));
+    }
+    for (size_t k = 0; k < mark->frontiers; k++) {
+        size_t at = 0;
+        while (at < stream->frontiers && stream->frontier[at] != mark->frontier[k]) at++;
+        if (at == FRONTIER) return leave(in_stream(stream, CAPTURE_UNSUPPORTED));
+        stream->frontier[at] = mark->frontier[k];
+        if (at == stream->frontiers) stream->frontiers++;
+    }
+    return leave(OK);
 }
 
 int cuEventQuery(void *handle) {

@@ -63,8 +63,10 @@ fn outputs_are_the_same_within_any_budget() {
                 assert_eq!(found, wanted[usize::from(n == 4)], "{}: {budget} bytes", backend.name());
             }
             assert_eq!(run(&engine, 1), wanted[0]);
+            // CUDA copies them by nodes of its graph, for which the host does not wait.
             let waits = context.counters().backend.host_syncs > 0;
-            assert_eq!(waits, budget < all, "{}: weights are copied in the run", backend.name());
+            let copied = budget < all && backend.name() != "cuda";
+            assert_eq!(waits, copied, "{}: weights are copied in the run", backend.name());
         }
         // A budget below the least is refused with an error, and nothing changes then.
         let e = engine.set_weight_budget(Some(least - 1)).unwrap_err().to_string();

@@ -11,6 +11,8 @@ pub trait Device: Sized + Send + Sync + 'static {
     type Range: Range;
     /// Notes about memory that the device takes while launches are planned.
     type Notes: Default + Send;
+    /// A weight in memory of the host that the device reads while kernels run.
+    type HostCopy: Send + Sync;
     /// The queue for the work of a context.
     type Queue: Queue<Buffer = Self::Buffer, Range = Self::Range>;
 
@@ -25,6 +27,15 @@ pub trait Device: Sized + Send + Sync + 'static {
 
     /// Description of the device.
     fn target(&self) -> &Target;
+
+    /// Copies a weight into memory of the host that the device reads while kernels run; none where the device cannot.
+    fn host_copy(
+        &self,
+        _queue: &mut Self::Queue,
+        _bytes: &[u8],
+    ) -> Result<Option<Self::HostCopy>, BackendError> {
+        Ok(None)
+    }
 }
 
 /// Memory of a device.

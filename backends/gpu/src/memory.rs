@@ -6,6 +6,7 @@ use crate::guards::{Held, Pattern};
 use kiln_backend::{BackendError, Place, Program, StreamPlan};
 use kiln_ir::ValueId;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Bytes of a step's record of an index out of range.
 pub const RECORD_BYTES: usize = RECORD_WORDS * 4;
@@ -18,6 +19,8 @@ pub struct Weights<D: Device> {
     _buffers: Vec<D::Buffer>,
     /// Weights that are copied before the steps that read them, where not all may stay.
     pub streamed: Option<StreamPlan>,
+    /// Such weights where the device reads them while kernels run: all of them, or none.
+    pub copies: HashMap<ValueId, Arc<D::HostCopy>>,
 }
 
 impl<D: Device> Weights<D> {
@@ -55,8 +58,14 @@ impl<D: Device> Weights<D> {
             }
             buffers.push(buffer);
         }
+        let mut copies = HashMap::new();
+        let elsewhere = |v: &ValueId| streamed.as_ref().is_some_and(|plan| plan.slots.contains_key(v));
+        for (v, t) in program.weights().filter(|(v, _)| elsewhere(v)) {
+            let Some(copy) = device.host_copy(queue, t.bytes())? else { break };
+            copies.insert(v, Arc::new(copy));
+        }
         queue.wait()?;
-        Ok(Weights { ranges, _buffers: buffers, streamed })
+        Ok(Weights { ranges, _buffers: buffers, streamed, copies })
     }
 }
 
@@ -126,7 +135,8 @@ pub struct Memory<D: Device> {
     arena: Arena<D>,
     inputs: Vec<Option<Held<D>>>,
     own: HashMap<ValueId, Held<D>>,
-    scratch: Option<Held<D>>,
+    /// Scratch memory by stream of the program.
+    scratch: Vec<Option<Held<D>>>,
     /// Slots of streamed weights.
     streamed: Option<Held<D>>,
     sizes: Option<Held<D>>,
@@ -166,7 +176,7 @@ impl<D: Device> Memory<D> {
             arena,
             inputs,
             own: HashMap::new(),
-            scratch: None,
+            scratch: Vec::new(),
             streamed: None,
             sizes: None,
             pattern: Pattern::asked(queue)?,
@@ -228,12 +238,20 @@ impl<D: Device> Memory<D> {
         self.bound.inputs.get(&i).cloned().or_else(own)
     }
 
-    /// Scratch memory of a launch.
-    pub fn scratch(&mut self, queue: &mut D::Queue, bytes: u64) -> Result<D::Range, BackendError> {
-        let what = || "scratch memory".to_owned();
+    /// Scratch memory of a launch of a step in this stream of the program.
+    pub fn scratch(
+        &mut self,
+        queue: &mut D::Queue,
+        stream: usize,
+        bytes: u64,
+    ) -> Result<D::Range, BackendError> {
+        if self.scratch.len() <= stream {
+            self.scratch.resize_with(stream + 1, || None);
+        }
+        let (what, slot) = (|| "scratch memory".to_owned(), &mut self.scratch[stream]);
         let buffer =
-            Self::grown(queue, (&mut self.retired, self.pattern.as_ref()), self.scratch.take(), bytes, what)?;
-        Ok(self.scratch.insert(buffer).range(bytes))
+            Self::grown(queue, (&mut self.retired, self.pattern.as_ref()), slot.take(), bytes, what)?;
+        Ok(slot.insert(buffer).range(bytes))
     }
 
     /// Memory in which kernels report sizes: 16 words.
@@ -328,7 +346,7 @@ impl<D: Device> Memory<D> {
             Arena::Own(buffer) => buffer.as_ref(),
             Arena::Outside(_) => None,
         };
-        arena.into_iter().chain(self.own.values().chain(&self.scratch).map(Held::buffer))
+        arena.into_iter().chain(self.own.values().chain(self.scratch.iter().flatten()).map(Held::buffer))
     }
 
     /// Whether the arena is the run's own.
@@ -382,7 +400,8 @@ impl<D: Device> Memory<D> {
     /// Every buffer that has guards, if there are any.
     fn held(&self) -> impl Iterator<Item = &Held<D>> {
         let inputs = self.inputs.iter().flatten();
-        inputs.chain(self.own.values()).chain(&self.scratch).chain(&self.streamed).chain(&self.sizes)
+        let scratch = self.scratch.iter().flatten();
+        inputs.chain(self.own.values()).chain(scratch).chain(&self.streamed).chain(&self.sizes)
     }
 
     fn fill_guards(&self, queue: &mut D::Queue) -> Result<(), BackendError> {
@@ -419,6 +438,7 @@ impl<D: Device> Memory<D> {
         self.retired.clear();
         self.own.clear();
         self.inputs.fill_with(|| None);
-        (self.scratch, self.sizes, self.streamed) = (None, None, None);
+        self.scratch.clear();
+        (self.sizes, self.streamed) = (None, None);
     }
 }

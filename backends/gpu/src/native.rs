@@ -98,7 +98,7 @@ pub fn prepare<D: Launches>(
         input.address = output.address;
     }
     let workspace_bytes = kernel.workspace(facts.iter().collect())?;
-    let workspace = plan.memory.scratch(plan.queue, workspace_bytes.max(16))?;
+    let workspace = plan.scratch(step, workspace_bytes)?;
     let workspace = address(&workspace.part(0, workspace_bytes.max(16)));
     let sizes = if counts { address(&plan.memory.sizes(plan.queue)?) } else { 0 };
     let call = NativeCall {

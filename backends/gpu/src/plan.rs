@@ -10,6 +10,7 @@ use kiln_backend::launch::{Condition, Grid, Launch, LaunchSite};
 use kiln_backend::limits::check_sizes;
 use kiln_backend::{BackendError, Binding, Shapes};
 use kiln_ir::{Dim, Fact, ValueId};
+use std::sync::Arc;
 
 /// A device that turns what kernels ask for into launches.
 pub trait Launches: Kernels {
@@ -30,6 +31,16 @@ pub trait Launches: Kernels {
         _counts: bool,
     ) -> Result<Option<Vec<Self::Launch>>, BackendError> {
         Ok(None)
+    }
+
+    /// The launch that copies a weight before the first step that reads it; none where the host has to copy it.
+    fn copy_weight(
+        _step: usize,
+        _weight: ValueId,
+        _from: &Arc<Self::HostCopy>,
+        _to: Self::Range,
+    ) -> Option<Self::Launch> {
+        None
     }
 
     /// Makes launch `number` of a step.
@@ -85,6 +96,12 @@ impl<'a, D: Launches> Planner<'a, D> {
     pub fn place(&mut self, v: ValueId) -> Result<D::Range, BackendError> {
         let bytes = self.shapes.bytes(&self.loaded.program, v)?;
         self.memory.place(self.queue, &self.loaded.program, &self.loaded.weights, v, bytes)
+    }
+
+    /// Scratch memory of a step, which no step has that runs at the same time.
+    pub fn scratch(&mut self, step: usize, bytes: u64) -> Result<D::Range, BackendError> {
+        let stream = self.loaded.program.streams.get(step).map_or(0, |&s| s as usize);
+        self.memory.scratch(self.queue, stream, bytes.max(16))
     }
 
     /// The launches of a step; `counts` picks those before or after sizes are read.
@@ -198,7 +215,7 @@ impl<'a, D: Launches> Planner<'a, D> {
                 // Nothing is written there: sizes are counted, or nobody reads it.
                 None => self.memory.sizes(self.queue),
             },
-            Binding::Scratch => self.memory.scratch(self.queue, launch.scratch.max(16)),
+            Binding::Scratch => self.scratch(step, launch.scratch),
             Binding::Sizes => self.memory.sizes(self.queue),
             Binding::Faults => self.memory.record(step),
             Binding::Arguments => Err(lost()),

@@ -312,6 +312,7 @@ impl<D: Executor> Run<D> {
         let loaded = self.loaded.clone();
         let mut launches = Vec::new();
         for i in 0..loaded.program.steps.len() {
+            launches.extend(self.weight_launches(queue, i)?.unwrap_or_default());
             launches.extend(match loaded.is_flow(i) {
                 true if self.stacks_nothing(shapes, i) => Vec::new(),
                 true => D::control_flow(self, queue, shapes, i, false)?.unwrap_or_default(),
@@ -432,7 +433,32 @@ impl<D: Executor> Run<D> {
         Ok(())
     }
 
-    /// Copies the streamed weights that a step is the first to read, behind the launches that wait; whether there are any.
+    /// The launches that copy the streamed weights that a step is the first to read; none where the host has to copy them.
+    fn weight_launches(
+        &mut self,
+        queue: &mut D::Queue,
+        step: usize,
+    ) -> Result<Option<Vec<D::Launch>>, BackendError> {
+        let loaded = self.loaded.clone();
+        let plan = loaded.weights.streamed.as_ref();
+        let Some(weights) = plan.and_then(|p| p.before.get(step)) else { return Ok(Some(Vec::new())) };
+        let mut all = Vec::with_capacity(weights.len());
+        for &v in weights {
+            let Some(w) = loaded.program.graph.weight(v) else { continue };
+            if w.tensor.bytes().is_empty() {
+                continue;
+            }
+            let Some(from) = loaded.weights.copies.get(&v) else { return Ok(None) };
+            let to = self.room(queue, v, w.tensor.bytes().len() as u64)?;
+            match D::copy_weight(step, v, from, to) {
+                Some(launch) => all.push(launch),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(all))
+    }
+
+    /// Copies the streamed weights that a step is the first to read, behind the launches that wait; whether the host did.
     fn copy_weights(
         &mut self,
         queue: &mut D::Queue,
@@ -444,6 +470,10 @@ impl<D: Executor> Run<D> {
         let Some(weights) = plan.and_then(|p| p.before.get(step)).filter(|w| !w.is_empty()) else {
             return Ok(false);
         };
+        if let Some(copies) = self.weight_launches(queue, step)? {
+            waiting.extend(copies);
+            return Ok(false);
+        }
         self.note_host(step, assisted::WEIGHTS);
         self.flush(queue, waiting)?;
         for &v in weights {

@@ -140,7 +140,8 @@ impl<D: Executor> Body<D> {
         let of_inputs = inputs.iter().zip(contents).enumerate();
         let of_inputs = of_inputs.map(|(i, (v, t))| Key(v.shape(), t, bound.inputs.get(&i).cloned()));
         let of_outputs = outputs.iter().map(|v| Key(Vec::new(), None, v.as_ref().map(|v| v.at.clone())));
-        let case = (!self.run.loaded.program.cases.is_empty()).then(|| Key(vec![self.case as usize], None, None));
+        let case =
+            (!self.run.loaded.program.cases.is_empty()).then(|| Key(vec![self.case as usize], None, None));
         let key = of_inputs.chain(of_outputs).chain(case).collect();
         let known = self.run.launch(queue, key, &shapes)?;
         let results = self.results(queue, pool, inputs, outputs, &known)?;
@@ -166,7 +167,8 @@ impl<D: Executor> Body<D> {
             None => Fact::of(ty.clone()),
         };
         let facts: Vec<Fact> = key.iter().map(fact).collect();
-        let shapes = Arc::new(Shapes::new(self.run.loaded.program.graph.infer_from(&facts)?).in_case(self.case));
+        let shapes =
+            Arc::new(Shapes::new(self.run.loaded.program.graph.infer_from(&facts)?).in_case(self.case));
         self.shapes = Some((key, shapes.clone()));
         Ok(shapes)
     }

@@ -131,6 +131,11 @@ impl Fake {
         (0..self.calls()).map(name).collect()
     }
 
+    /// Pairs of nodes of the graph that was instantiated last that may run at the same time.
+    pub fn side_by_side(&self) -> i64 {
+        self.number("fake_side_by_side")
+    }
+
     fn text(&self, name: &str) -> String {
         // SAFETY: the functions that are named here give text that ends with a zero.
         unsafe { CStr::from_ptr(self.get::<Text>(name)()) }.to_string_lossy().into_owned()

@@ -13,6 +13,7 @@ mod faults;
 mod natives;
 mod plugins;
 mod run_only;
+mod streams;
 
 use cases::{Case, Cx};
 use fake::{Fake, VARIABLE, library};
@@ -115,6 +116,8 @@ fn faults() {
         "cuGetErrorString",
         "cuFuncGetAttribute",
         "cuTensorMapEncodeIm2col",
+        "cuMemGetInfo_v2",
+        "cuMemPoolGetAttribute",
     ];
     let missed: Vec<_> = missed.iter().filter(|f| !elsewhere.contains(&f.as_str())).collect();
     assert!(missed.is_empty(), "no case calls {missed:?}");

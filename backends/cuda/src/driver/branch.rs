@@ -1,6 +1,7 @@
 //! Conditional nodes of graphs: what runs is decided on the device.
 
 use super::graph::Graph;
+use super::lanes::Recorder;
 use super::library::{Conditional, DriverError, cu};
 use super::module::{Command, Launch, run_all};
 use super::stream::{Position, Stream, position};
@@ -76,8 +77,8 @@ impl Branch {
             Conditional::get().ok_or(DriverError::TooOld { symbol: "cuGraphConditionalHandleCreate" })?;
         let at = position(of, stream)?;
         if at.graph.is_null() {
-            let recorder = Stream::new(&stream.gpu)?;
-            let alone = Graph::new(&recorder, &[Command::Branch(self.clone())]);
+            let mut recorder = Recorder::new(Stream::new(&stream.gpu)?);
+            let alone = Graph::new(&mut recorder, &[Command::Branch(self.clone())], None);
             return alone.map_err(|f| f.error)?.run(stream);
         }
         self.record(of, stream, &at)

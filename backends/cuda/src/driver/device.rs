@@ -214,6 +214,27 @@ impl Gpu {
         !self.pool.is_null()
     }
 
+    /// Bytes of memory that nobody uses, those in the pool included.
+    pub fn free_memory(&self) -> Result<u64, DriverError> {
+        use sys::CUmemPool_attribute::{
+            CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT as RESERVED, CU_MEMPOOL_ATTR_USED_MEM_CURRENT as USED,
+        };
+        self.bind()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both places are valid, the context is current.
+        unsafe { cu!(self.api, cuMemGetInfo_v2(&mut free, &mut total)) }?;
+        if !self.has_pool() {
+            return Ok(free as u64);
+        }
+        let of = |what| {
+            let mut bytes = 0u64;
+            // SAFETY: the pool is this object's; the attribute's value is 64 bits wide.
+            unsafe { cu!(self.api, cuMemPoolGetAttribute(self.pool, what, (&raw mut bytes).cast())) }?;
+            Ok::<u64, DriverError>(bytes)
+        };
+        Ok((free as u64).saturating_add(of(RESERVED)?.saturating_sub(of(USED)?)))
+    }
+
     /// Frees memory that nothing uses.
     pub fn trim(&self) -> Result<(), DriverError> {
         if !self.has_pool() {

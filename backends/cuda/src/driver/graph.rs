@@ -1,13 +1,13 @@
 //! Graphs: a run's launches as one.
 
 use super::device::Gpu;
+use super::lanes::{Lanes, Marks, Recorder, run_lanes};
 use super::library::{DriverError, cu};
 use super::module::{Command, run_all};
 use super::stream::Stream;
 use crate::foreign::call;
 use cudarc::driver::sys;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// An executable graph.
 pub struct Graph {
@@ -43,17 +43,25 @@ impl Drop for Recorded<'_> {
     }
 }
 
-fn record<'a>(stream: &'a Stream, launches: &[Command]) -> Result<Recorded<'a>, Failed> {
+fn record<'a>(
+    recorder: &'a mut Recorder,
+    launches: &[Command],
+    lanes: Option<&Lanes>,
+) -> Result<Recorded<'a>, Failed> {
     use sys::CUstreamCaptureMode::{CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL};
     // Kernels of control flow may not be loaded yet.
     let relaxed = launches.iter().any(Command::is_branch);
     let mode = if relaxed { CU_STREAM_CAPTURE_MODE_RELAXED } else { CU_STREAM_CAPTURE_MODE_THREAD_LOCAL };
+    recorder.reserve(lanes.map_or(1, |l| l.count))?;
+    let marks = lanes.map(|l| Marks::new(launches.len(), recorder, l)).transpose()?;
+    let stream = &*recorder.main;
     let api = stream.gpu.api;
     // SAFETY: the stream is alive and not yet capturing: contexts are used by one thread at a time.
     unsafe { cu!(api, cuStreamBeginCapture_v2(stream.handle, mode)) }?;
-    stream.recording.store(true, Ordering::Relaxed);
-    let ran = run_all(launches, stream, true);
-    stream.recording.store(false, Ordering::Relaxed);
+    let ran = match lanes.zip(marks.as_ref()) {
+        Some((lanes, marks)) => run_lanes(launches, recorder, lanes, marks),
+        None => stream.while_recording(|| run_all(launches, stream, true)),
+    };
     let mut graph = std::ptr::null_mut();
     // SAFETY: the capture was begun above; it is ended whether the launches were taken or not.
     let ended = unsafe { cu!(api, cuStreamEndCapture(stream.handle, &mut graph)) };
@@ -64,22 +72,32 @@ fn record<'a>(stream: &'a Stream, launches: &[Command]) -> Result<Recorded<'a>, 
 }
 
 impl Graph {
-    /// The launches, in order; `stream` records them and nothing else.
-    pub fn new(stream: &Arc<Stream>, launches: &[Command]) -> Result<Graph, Failed> {
-        let recorded = record(stream, launches)?;
-        let api = stream.gpu.api;
+    /// The launches, in order or in several streams; the recorder records them and nothing else.
+    pub fn new(
+        recorder: &mut Recorder,
+        launches: &[Command],
+        lanes: Option<&Lanes>,
+    ) -> Result<Graph, Failed> {
+        let gpu = recorder.main.gpu.clone();
+        let recorded = record(recorder, launches, lanes)?;
         let mut exec = std::ptr::null_mut();
         // SAFETY: the graph was recorded above, the place for the handle is valid.
-        unsafe { cu!(api, cuGraphInstantiateWithFlags(&mut exec, recorded.1, 0)) }?;
-        Ok(Graph { gpu: stream.gpu.clone(), exec })
+        unsafe { cu!(gpu.api, cuGraphInstantiateWithFlags(&mut exec, recorded.1, 0)) }?;
+        drop(recorded);
+        Ok(Graph { gpu, exec })
     }
 
     /// Other parameters and grids for the same kernels in the same order; false if the kernels differ.
-    pub fn update(&mut self, stream: &Stream, launches: &[Command]) -> Result<bool, Failed> {
+    pub fn update(
+        &mut self,
+        recorder: &mut Recorder,
+        launches: &[Command],
+        lanes: Option<&Lanes>,
+    ) -> Result<bool, Failed> {
         if launches.iter().any(Command::is_branch) {
             return Ok(false);
         }
-        let recorded = record(stream, launches)?;
+        let recorded = record(recorder, launches, lanes)?;
         // The answer is not read: its code may be newer than cudarc's enumeration.
         let mut info = std::mem::MaybeUninit::uninit();
         // SAFETY: both graphs are alive, the place for the answer is valid.

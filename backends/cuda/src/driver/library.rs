@@ -98,11 +98,11 @@ functions! {
         cuStreamCreate cuStreamDestroy_v2 cuStreamSynchronize cuStreamQuery cuStreamBeginCapture_v2 cuStreamEndCapture
         cuStreamIsCapturing
         cuEventCreate cuEventDestroy_v2 cuEventRecord cuEventRecordWithFlags cuEventQuery cuEventSynchronize
-        cuEventElapsedTime
+        cuEventElapsedTime cuStreamWaitEvent
         cuModuleLoadData cuModuleUnload cuModuleGetFunction cuFuncGetAttribute cuFuncSetAttribute cuLaunchKernelEx
         cuTensorMapEncodeTiled cuTensorMapEncodeIm2col
         cuMemAlloc_v2 cuMemFree_v2 cuMemAllocFromPoolAsync cuMemFreeAsync cuMemPoolCreate cuMemPoolDestroy cuMemPoolTrimTo
-        cuMemPoolSetAttribute cuMemHostAlloc cuMemFreeHost cuMemHostGetDevicePointer_v2
+        cuMemPoolSetAttribute cuMemPoolGetAttribute cuMemGetInfo_v2 cuMemHostAlloc cuMemFreeHost cuMemHostGetDevicePointer_v2
         cuMemcpyHtoDAsync_v2 cuMemcpyDtoHAsync_v2 cuMemcpyDtoDAsync_v2 cuMemcpy2DAsync_v2 cuMemsetD8Async
         cuGraphInstantiateWithFlags cuGraphDestroy cuGraphExecDestroy cuGraphExecUpdate_v2 cuGraphLaunch
         cuGraphAddEventRecordNode

@@ -4,6 +4,7 @@ use super::library::{DriverError, cu};
 use super::stream::Stream;
 use crate::foreign::call;
 use cudarc::driver::sys;
+use kiln_backend::{BackendError, TemporaryAllocator};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -12,6 +13,8 @@ pub struct Buffer {
     stream: Arc<Stream>,
     address: sys::CUdeviceptr,
     size: u64,
+    /// The caller's allocator that it comes from; none of the driver's memory.
+    allocator: Option<Arc<dyn TemporaryAllocator>>,
 }
 
 /// Sizes are rounded up to this, so that kernels may touch whole words and no buffer is empty.
@@ -32,7 +35,29 @@ impl Buffer {
             // SAFETY: the place for the address is valid.
             unsafe { cu!(gpu.api, cuMemAlloc_v2(&mut address, n)) }?;
         }
-        Ok(Buffer { stream: stream.clone(), address, size })
+        Ok(Buffer { stream: stream.clone(), address, size, allocator: None })
+    }
+
+    /// At least `size` bytes of an allocator of the caller's, aligned to 256.
+    pub fn lent(
+        stream: &Arc<Stream>,
+        size: u64,
+        allocator: &Arc<dyn TemporaryAllocator>,
+    ) -> Result<Buffer, BackendError> {
+        let size = size.max(1).saturating_add(GRAIN - 1) / GRAIN * GRAIN;
+        let at = allocator.allocate(size, GRAIN, stream.handle());
+        if at.is_null() {
+            let what = "memory of the caller's allocator".to_owned();
+            return Err(BackendError::OutOfMemory { what, bytes: size });
+        }
+        let (address, allocator) = (at as u64, Some(allocator.clone()));
+        let buffer = Buffer { stream: stream.clone(), address, size, allocator };
+        match address.is_multiple_of(GRAIN) {
+            true => Ok(buffer),
+            false => Err(BackendError::InvalidArgument(format!(
+                "the caller's allocator returned {address:#x}, wanted a multiple of {GRAIN}"
+            ))),
+        }
     }
 
     /// Its first byte.
@@ -54,6 +79,9 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let gpu = &self.stream.gpu;
+        if let Some(allocator) = &self.allocator {
+            return allocator.free(self.address as usize as *mut c_void, self.size, self.stream.handle());
+        }
         if gpu.has_pool() {
             if gpu.may_close() {
                 // SAFETY: allocated in `new`, freed once, after all work of the only stream that uses it.
@@ -109,6 +137,20 @@ impl Pinned {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), from, bytes.len());
             cu!(api, cuMemcpyHtoDAsync_v2(to, from.cast(), bytes.len(), self.stream.handle))
         }
+    }
+
+    /// Writes bytes from its start on, before any transfer.
+    pub fn fill(&mut self, bytes: &[u8]) {
+        let n = bytes.len().min(self.size);
+        // SAFETY: so many bytes are within the memory.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start, n) };
+    }
+
+    /// Starts copying its first bytes to the device, in a stream that may be recording a graph.
+    pub fn put(&self, stream: &Stream, to: u64, n: usize) -> Result<(), DriverError> {
+        let api = stream.gpu.api;
+        // SAFETY: the caller passes an address of the device with room for the bytes, of which the memory has as many.
+        unsafe { cu!(api, cuMemcpyHtoDAsync_v2(to, self.start.cast(), n.min(self.size), stream.handle)) }
     }
 
     /// Starts copying from the device to `at`.

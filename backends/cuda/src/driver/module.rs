@@ -4,11 +4,13 @@ use super::branch::Branch;
 use super::device::Gpu;
 use super::graph::Failed;
 use super::library::{DriverError, cu};
+use super::memory::Pinned;
 use super::stream::{Event, Stream};
 use crate::foreign::call;
 use cudarc::driver::sys::{
     self, CUfunction_attribute as FunctionAttribute, CUlaunchAttributeID as LaunchAttribute,
 };
+use kiln_ir::ValueId;
 use std::ffi::{CString, c_int, c_void};
 use std::sync::Arc;
 
@@ -87,6 +89,19 @@ pub enum Command {
     Branch(Arc<Branch>),
     /// Records an event after the commands in front of it.
     Mark(Arc<Event>),
+    /// Copies a weight.
+    Weight(Upload),
+}
+
+/// A copy of a weight from the host.
+#[derive(Clone)]
+pub struct Upload {
+    /// The weight.
+    pub weight: ValueId,
+    pub from: Arc<Pinned>,
+    /// Address on the device.
+    pub to: u64,
+    pub bytes: usize,
 }
 
 impl Command {
@@ -98,6 +113,7 @@ impl Command {
             Command::Library(c) => c.run(stream),
             Command::Branch(b) => b.run(stream),
             Command::Mark(e) => e.mark(stream),
+            Command::Weight(w) => w.from.put(stream, w.to, w.bytes),
         }
     }
 
@@ -111,7 +127,7 @@ impl Command {
         match self {
             Command::Library(c) => c.prepare(),
             Command::Branch(b) => b.prepare(),
-            Command::Kernel(_) | Command::Mark(_) => Ok(()),
+            Command::Kernel(_) | Command::Mark(_) | Command::Weight(_) => Ok(()),
         }
     }
 
@@ -137,13 +153,20 @@ pub fn run_all(commands: &[Command], stream: &Stream, overlap: bool) -> Result<(
     let mut behind = false;
     for (i, c) in commands.iter().enumerate() {
         c.run(stream, overlap && behind).map_err(|error| Failed { command: Some(i), error })?;
-        behind = match c {
-            Command::Kernel(_) => true,
-            Command::Mark(_) => behind && Event::marks_aside(),
-            Command::Library(_) | Command::Branch(_) => false,
-        };
+        behind = c.may_be_overlapped(behind);
     }
     Ok(())
+}
+
+impl Command {
+    /// Whether a kernel behind it may begin before it is done; `behind` says so of what is in front of it.
+    pub(super) fn may_be_overlapped(&self, behind: bool) -> bool {
+        match self {
+            Command::Kernel(_) => true,
+            Command::Mark(_) => behind && Event::marks_aside(),
+            Command::Library(_) | Command::Branch(_) | Command::Weight(_) => false,
+        }
+    }
 }
 
 impl Module {

@@ -169,6 +169,10 @@ impl Event {
         Event { gpu: gpu.clone(), handle: handle.cast(), foreign: true }
     }
 
+    pub(super) fn raw(&self) -> sys::CUevent {
+        self.handle
+    }
+
     /// Whether the event has this handle.
     pub fn is(&self, handle: *mut c_void) -> bool {
         self.handle == handle.cast()

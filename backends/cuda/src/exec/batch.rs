@@ -1,13 +1,15 @@
 //! Launches that are ready to run, alone or as a graph.
 
+use super::kernel::CudaGpu;
+use super::lanes::{self, Kind};
 use super::launch::Planned;
 use super::memory::naming;
 use super::queue::CudaQueue;
 use super::stamps::Stamps;
-use crate::driver::{Buffer, Command, Event, Failed, Graph, Pinned, Stream, at_layer};
+use crate::driver::{Buffer, Command, Event, Failed, Graph, Lanes, Pinned, Recorder, Stream, at_layer};
 use crate::nvtx::Range;
 use kiln_backend::{BackendError, Program};
-use kiln_gpu::Queue as _;
+use kiln_gpu::{Loaded, Queue as _};
 use std::sync::Arc;
 
 /// The launches of a run or of a part of it.
@@ -22,6 +24,8 @@ pub struct Batch {
     runs: u64,
     /// Whose steps they are, for errors.
     program: Option<Arc<Program>>,
+    /// Streams of the launches in a graph; none where they are all in one.
+    lanes: Option<Lanes>,
 }
 
 /// A part of a batch, in order.
@@ -97,7 +101,7 @@ impl Batch {
             f.sent.record(&queue.stream)?;
         }
         let further = further.map(Arc::new);
-        Ok(Batch { launches, steps, further, parts: None, inherited, runs: 0, program: None })
+        Ok(Batch { launches, steps, further, parts: None, inherited, runs: 0, program: None, lanes: None })
     }
 
     /// Returns the batch with a program, whose layers its errors name, and makes its commands ready.
@@ -173,6 +177,17 @@ impl Batch {
         self.parts.is_none() && (branches || self.launches.len() >= 2 && self.runs > 0)
     }
 
+    /// Puts the launches of a whole run into the streams of its program.
+    pub fn arrange(&mut self, loaded: &Loaded<CudaGpu>) {
+        let kind = |c: &Command| match c {
+            Command::Weight(w) => Kind::Copy(w.weight),
+            Command::Mark(_) => Kind::Mark,
+            _ => Kind::Work,
+        };
+        let kinds: Vec<Kind> = self.launches.iter().map(kind).collect();
+        self.lanes = lanes::of(&loaded.program, loaded.weights.streamed.as_ref(), &kinds, &self.steps);
+    }
+
     /// Its commands, and the memory that they name.
     pub fn into_parts(self) -> (Vec<Command>, Option<Arc<Further>>) {
         (self.launches, self.further)
@@ -189,34 +204,35 @@ impl Batch {
     }
 
     /// Makes a graph of the launches; updates an inherited one, or what `old` finds, where its kernels are the same. `recorder` is
-    /// a stream for nothing else. Returns how many graphs were instantiated.
+    /// for nothing else. Returns how many graphs were instantiated.
     pub fn make_graph(
         &mut self,
-        recorder: &Arc<Stream>,
+        recorder: &mut Recorder,
         old: impl FnOnce() -> Option<Graph>,
     ) -> Result<u64, BackendError> {
         if !self.launches.iter().all(Command::is_capturable) {
             return self.split(recorder);
         }
         if let Some(mut g) = self.inherited.take().or_else(old)
-            && g.update(recorder, &self.launches).map_err(|f| self.failed(f))?
+            && g.update(recorder, &self.launches, self.lanes.as_ref()).map_err(|f| self.failed(f))?
         {
             self.parts = Some(vec![Part::Graph(g)]);
             return Ok(0);
         }
-        let graph = Graph::new(recorder, &self.launches).map_err(|f| self.failed(f))?;
+        let graph = Graph::new(recorder, &self.launches, self.lanes.as_ref());
+        let graph = graph.map_err(|f| self.failed(f))?;
         self.parts = Some(vec![Part::Graph(graph)]);
         Ok(1)
     }
 
     /// Makes graphs of the launches between those that no graph records.
-    fn split(&mut self, recorder: &Arc<Stream>) -> Result<u64, BackendError> {
+    fn split(&mut self, recorder: &mut Recorder) -> Result<u64, BackendError> {
         self.inherited = None;
         let (mut parts, mut made, mut from) = (Vec::new(), 0, 0);
         for group in self.launches.chunk_by(|a, b| a.is_capturable() && b.is_capturable()) {
             let worth = group.len() > 1 || group.iter().any(Command::is_branch);
             if worth {
-                let graph = Graph::new(recorder, group).map_err(|f| {
+                let graph = Graph::new(recorder, group, None).map_err(|f| {
                     self.failed(Failed { command: f.command.map(|c| c + from), error: f.error })
                 })?;
                 parts.push(Part::Graph(graph));

@@ -8,7 +8,9 @@ use super::queue::CudaQueue;
 use crate::driver::{Event, Stream, Word};
 use crate::nvtx;
 use kiln_backend::stop::{Stop, StopFlag};
-use kiln_backend::{BackendError, Bound, Context, Counters, HostStep, NativeContext, Shapes, StepTime};
+use kiln_backend::{
+    BackendError, Bound, Context, Counters, HostStep, NativeContext, Shapes, StepTime, TemporaryAllocator,
+};
 use kiln_gpu::{GpuContext, Loaded, Queue as _};
 use kiln_ir::{Tensor, ValueId};
 use std::collections::HashMap;
@@ -79,6 +81,7 @@ impl CudaContext {
         let mut other = GpuContext::with_arena(&loaded, queue, self.inner.run.memory.owns_arena())?;
         other.run.memory.share_arena(&self.inner.run.memory);
         other.continue_from(&self.inner);
+        other.queue.allocator.clone_from(&self.inner.queue.allocator);
         other.queue.allocations += self.inner.queue.allocations();
         other.run.memory.separate = self.inner.run.memory.separate;
         if self.inner.run.times.on {
@@ -252,6 +255,14 @@ impl NativeContext for CudaContext {
         let run = self.run();
         run.memory.set_arena(&loaded.program, range)?;
         run.launches.clear();
+        Ok(())
+    }
+
+    unsafe fn set_allocator(
+        &mut self,
+        allocator: Option<Arc<dyn TemporaryAllocator>>,
+    ) -> Result<(), BackendError> {
+        self.inner.queue.allocator = allocator;
         Ok(())
     }
 

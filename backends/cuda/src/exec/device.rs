@@ -3,10 +3,12 @@
 use super::context::CudaContext;
 use super::host::HostCode;
 use super::kernel::{CudaGpu, Modules};
+use super::memory::Range;
 use super::queue::CudaQueue;
 use crate::driver::{Buffer, Event, Gpu, Stream};
 use kiln_backend::{BackendError, Context, Device, Executable, Program, Target, TimeRequest};
 use kiln_gpu::{GpuContext, Loaded, Queue as _};
+use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// An open device.
@@ -24,6 +26,9 @@ struct Bench {
     /// Twice the L2: written before each run, so that none finds its inputs there.
     flush: Option<Buffer>,
 }
+
+/// Memory of the caller's on the device is read in pieces of this size.
+const READ_PIECE: usize = 32 << 20;
 
 /// A cache larger than this is taken for a mistake.
 const MAX_FLUSH: u64 = 1 << 30;
@@ -115,6 +120,38 @@ impl Device for CudaDevice {
         let times = marks.iter().map(|(from, to)| Ok(from.until(to)?)).collect();
         *queue = Some(cx.queue);
         times
+    }
+
+    fn free_memory(&self) -> Result<u64, BackendError> {
+        Ok(self.device.gpu.free_memory()?)
+    }
+
+    unsafe fn read(
+        &self,
+        stream: *mut c_void,
+        address: *const c_void,
+        to: &mut [u8],
+    ) -> Result<(), BackendError> {
+        let gpu = &self.device.gpu;
+        gpu.bind()?;
+        let stream = match stream.is_null() {
+            true => self.stream.clone(),
+            // SAFETY: the caller vouches for the handle.
+            false => unsafe { Stream::foreign(gpu, stream) },
+        };
+        if stream.is_captured()? {
+            return Err(BackendError::InvalidArgument(
+                "the stream records a graph, and weights are read now: end the capture first".into(),
+            ));
+        }
+        let mut queue = CudaQueue::new(&stream, None)?;
+        let from = address as u64;
+        for (k, piece) in to.chunks_mut(READ_PIECE).enumerate() {
+            let range = Range { address: from + (k * READ_PIECE) as u64, size: piece.len() as u64 };
+            let read = queue.read(&[(range, piece.len())])?;
+            piece.copy_from_slice(read.first().map_or(&[][..], Vec::as_slice));
+        }
+        Ok(())
     }
 
     fn load(&self, program: Arc<Program>) -> Result<Arc<dyn Executable>, BackendError> {

@@ -11,7 +11,7 @@ use super::planning::{CudaRun, Planning};
 use super::queue::CudaQueue;
 use super::reasons;
 use super::stamps::Stamps;
-use crate::driver::{Command, Stream};
+use crate::driver::{Command, Recorder, Stream};
 use kiln_backend::assisted::Reason;
 use kiln_backend::{BackendError, Program, Shapes, StepTime, stop};
 use kiln_gpu::{Executor, Loaded, PREPARED_BODIES, WORD};
@@ -24,7 +24,7 @@ const GRAPHS: usize = 4;
 /// State of the device for a run.
 pub struct RunState {
     /// Graphs are recorded in it; nothing runs there.
-    recorder: Arc<Stream>,
+    recorder: Recorder,
     /// Graphs that were instantiated.
     pub graphs_made: u64,
     pub consumed: Consumed,
@@ -40,7 +40,7 @@ impl Executor for CudaGpu {
     const WALKS: Option<Reason> = None;
 
     fn state(queue: &mut CudaQueue) -> Result<RunState, BackendError> {
-        let recorder = Stream::new(&queue.stream.gpu)?;
+        let recorder = Recorder::new(Stream::new(&queue.stream.gpu)?);
         Ok(RunState { recorder, graphs_made: 0, consumed: Consumed::default() })
     }
 
@@ -69,7 +69,8 @@ impl Executor for CudaGpu {
             let most = if run.nested { PREPARED_BODIES } else { GRAPHS };
             let others = &mut run.launches;
             let other = || others.batches().filter(|_| graphs >= most).find_map(Batch::take_graph);
-            run.state.graphs_made += batch.make_graph(&run.state.recorder, other)?;
+            batch.arrange(&run.loaded);
+            run.state.graphs_made += batch.make_graph(&mut run.state.recorder, other)?;
         }
         batch.run(&queue.stream, run.times.stamps.as_mut().filter(|_| run.times.on))
     }

@@ -1,10 +1,10 @@
 //! Loading the kernels of a program.
 
 use super::host::{HostCode, Library};
-use super::memory::{PlanNotes, Range};
+use super::memory::{PlanNotes, Range, naming};
 use super::moves;
 use super::queue::CudaQueue;
-use crate::driver::{Buffer, Conditional, Gpu, Module, at_layer};
+use crate::driver::{Buffer, Conditional, Gpu, Module, Pinned, at_layer};
 use crate::target::{capability, library};
 use kiln_backend::flow::Decisions;
 use kiln_backend::launch::{NativeKernel, PlanLaunches, PluginKernel};
@@ -97,6 +97,7 @@ impl Device for CudaGpu {
     type Buffer = Buffer;
     type Range = Range;
     type Notes = PlanNotes;
+    type HostCopy = HostCopy;
     type Queue = CudaQueue;
 
     const KEEPS_REPLACED: bool = true;
@@ -107,6 +108,19 @@ impl Device for CudaGpu {
     fn target(&self) -> &Target {
         &self.target
     }
+
+    fn host_copy(&self, queue: &mut CudaQueue, bytes: &[u8]) -> Result<Option<HostCopy>, BackendError> {
+        let what = "page-locked memory of a streamed weight";
+        let mut pinned = naming(what, bytes.len() as u64, Pinned::new(&queue.stream, bytes.len()))?;
+        pinned.fill(bytes);
+        Ok(Some(HostCopy { pinned: Arc::new(pinned), bytes: bytes.len() }))
+    }
+}
+
+/// A weight in page-locked memory of the host.
+pub struct HostCopy {
+    pub pinned: Arc<Pinned>,
+    pub bytes: usize,
 }
 
 /// The code of a step.

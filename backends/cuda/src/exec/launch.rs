@@ -1,13 +1,16 @@
 //! Launches: commands of a step with their parameters.
 
 use super::host::Places;
-use super::kernel::{CudaGpu, ROUNDS};
+use super::kernel::{CudaGpu, HostCopy, ROUNDS};
+use super::memory::Range;
 use super::native;
-use crate::driver::{Command, Launch, MAP_ALIGNMENT, at_layer, encode};
+use crate::driver::{Command, Launch, MAP_ALIGNMENT, Upload, at_layer, encode};
 use crate::parameter::{ALIVE_AT, CELLS_AT, HEAD, MAP_THREADS, WORDS, may_be_cell};
 use kiln_backend::BackendError;
 use kiln_backend::launch::{self, word};
 use kiln_gpu::{Launches, Operands, Planner, Work, lost};
+use kiln_ir::ValueId;
+use std::sync::Arc;
 
 /// A command, its step, and the words that found no room in its parameter.
 #[derive(Clone)]
@@ -58,10 +61,16 @@ impl Launches for CudaGpu {
             inputs: inputs.iter().map(|r| r.map(|r| r.address)).collect(),
             extras: extras.iter().map(|r| r.address).collect(),
             output: outputs.first().copied().flatten().map_or(0, |r| r.address),
-            scratch: plan.memory.scratch(plan.queue, library.workspace().max(16))?.address,
+            scratch: plan.scratch(step, library.workspace())?.address,
         };
         let launch = Command::Library(library.prepare(&places)?);
         Ok(Some(vec![Planned { step, launch, further: Vec::new() }]))
+    }
+
+    fn copy_weight(step: usize, weight: ValueId, from: &Arc<HostCopy>, to: Range) -> Option<Planned> {
+        let (from, bytes) = (from.pinned.clone(), from.bytes);
+        let upload = Upload { weight, from, to: to.address, bytes };
+        Some(Planned { step, launch: Command::Weight(upload), further: Vec::new() })
     }
 
     fn launch(

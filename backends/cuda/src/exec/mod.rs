@@ -15,6 +15,7 @@ mod flow;
 mod flow_memory;
 mod host;
 mod kernel;
+mod lanes;
 mod launch;
 mod loops;
 mod memory;

@@ -3,7 +3,7 @@
 use super::memory::{Range, naming};
 use crate::driver::{Buffer, Event, Pinned, Rows, Stream, Word};
 use kiln_backend::flow::Pace;
-use kiln_backend::{BackendError, stop};
+use kiln_backend::{BackendError, TemporaryAllocator, stop};
 use kiln_gpu::{Queue, Rearrange};
 use std::sync::Arc;
 
@@ -24,6 +24,8 @@ pub struct CudaQueue {
     marked: bool,
     pace: Pace<Event>,
     pub allocations: u64,
+    /// The caller's allocator, if memory is to come from it.
+    pub allocator: Option<Arc<dyn TemporaryAllocator>>,
 }
 
 impl CudaQueue {
@@ -37,6 +39,7 @@ impl CudaQueue {
             marked: true,
             pace: Pace::default(),
             allocations: 0,
+            allocator: None,
         })
     }
 
@@ -112,7 +115,15 @@ impl Queue for CudaQueue {
 
     fn allocate(&mut self, what: &str, bytes: u64) -> Result<Buffer, BackendError> {
         self.allocations += 1;
-        naming(what, bytes, Buffer::new(&self.stream, bytes))
+        match &self.allocator {
+            Some(allocator) => Buffer::lent(&self.stream, bytes, allocator).map_err(|e| match e {
+                BackendError::OutOfMemory { what: from, bytes } => {
+                    BackendError::OutOfMemory { what: format!("{what} ({from})"), bytes }
+                }
+                e => e,
+            }),
+            None => naming(what, bytes, Buffer::new(&self.stream, bytes)),
+        }
     }
 
     fn allocations(&self) -> u64 {

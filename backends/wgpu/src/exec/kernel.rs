@@ -22,6 +22,7 @@ impl Device for Gpu {
     type Buffer = Buffer;
     type Range = Range;
     type Notes = HashMap<usize, SharedState>;
+    type HostCopy = ();
     type Queue = WgpuQueue;
 
     const KEEPS_REPLACED: bool = false;

@@ -187,7 +187,15 @@ pub const FLAGS: &[Flag] = &[
     ),
     flag("cpuOnly", None, Build("--no-timing", nothing), "Time nothing: take kernels by estimates"),
     noted("excludeLeanRuntime", None, "Engines hold no runtime."),
-    noted("maxAuxStreams", Required("N"), "Kiln decides itself which layers run side by side."),
+    flag(
+        "maxAuxStreams",
+        Required("N"),
+        Build("--max-aux-streams", |v| match v.parse::<usize>() {
+            Ok(n) => Ok(n.to_string()),
+            Err(_) => Err("wanted a number of streams".into()),
+        }),
+        "Streams beside the main one that layers may be put into, none by default",
+    ),
     noted(
         "tilingOptimizationLevel",
         Required("0-3"),
