@@ -40,6 +40,7 @@ system_packages() {
     have unzip || missing+=(unzip)
     have cmake || missing+=(cmake make)
     have pkg-config || missing+=(pkgconf)
+    have chromium || missing+=(chromium)
     have /usr/include/cbor.h || missing+=(libcbor-dev)
     have libvulkan.so.1 || missing+=(libvulkan1)
     have vulkaninfo || missing+=(vulkan-tools)

@@ -9,6 +9,8 @@ bash scripts/setup.sh
 export KILN_REQUIRE_WGPU=1
 # It installed what reads traces, too.
 export KILN_REQUIRE_PERFETTO=1
+# And a browser, for pages of reports.
+export KILN_REQUIRE_CHROMIUM=1
 # NVRTC, too: CUDA kernels must compile. Tests that run them skip where there is no device.
 case $(uname -m) in
     x86_64 | aarch64) export KILN_REQUIRE_NVRTC=1 KILN_NVRTC=$PWD/.cache/nvrtc ;;

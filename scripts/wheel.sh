@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes the Python wheel, into .cache/wheels (or the folder of the variable WHEELS): of a release build with maturin, which fits other
-# machines, too; with --dev of what the workspace has built last, for tests on this machine.
+# machines, too; with --dev of what the workspace has built last, for tests on this machine. One wheel is for all versions of Python from
+# 3.11 on; --python=PROGRAM makes the one that a free-threaded Python (3.13t, 3.14t) wants instead.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 WHEELS=${WHEELS:-$PWD/.cache/wheels}
@@ -11,7 +12,11 @@ if [ "${1:-}" = --dev ]; then
     python3 python/pack.py target/debug "$WHEELS"
     exit
 fi
-[ $# = 0 ] || { echo "usage: scripts/wheel.sh [--dev]" >&2; exit 2; }
+INTERPRETER=()
+case ${1:-} in
+    --python=?*) INTERPRETER=(--interpreter "${1#--python=}") && shift ;;
+esac
+[ $# = 0 ] || { echo "usage: scripts/wheel.sh [--dev | --python=PROGRAM]" >&2; exit 2; }
 
 if [ ! -x "$MATURIN/bin/maturin" ]; then
     python3 -m venv "$MATURIN"
@@ -24,4 +29,4 @@ mkdir -p python/kiln/lib
 for backend in cuda wgpu; do
     cp "target/release/libkiln_backend_$backend.so" python/kiln/lib/
 done
-"$MATURIN/bin/maturin" build --release --manifest-path python/Cargo.toml --auditwheel skip --out "$WHEELS"
+"$MATURIN/bin/maturin" build --release --manifest-path python/Cargo.toml --auditwheel skip --out "$WHEELS" "${INTERPRETER[@]}"

@@ -468,3 +468,54 @@ fn lines_of_public_pages_run() {
     }
     assert!(kiln(&["trtexec", "--version"]).stdout.starts_with("Kiln v"));
 }
+
+/// Routes are tried, measured, remembered and stored; the fastest one is the engine.
+#[test]
+fn the_tuner_builds_by_each_route_and_keeps_the_fastest() {
+    let f = Folder::new();
+    let routes = "--tuneBuildRoutes=-fuse=[on|off] -estimates=on -level=[0|2]";
+    let base = [&onnx(), "--backend=cpu", "--shapes=input:1x1x28x28", routes];
+    let dry = passes(&f, &[&base[..], &["--dryRun"]].concat());
+    for n in 0..4 {
+        assert!(dry.stdout.contains(&format!("[I] Route {n}: -level=")), "{}", dry.stdout);
+    }
+    assert!(!dry.stdout.contains("Performance summary") && !dry.stdout.contains("Route 4"));
+
+    let full = ["--tuningCacheFile=times.jsonl", "--saveEngine=best.plan", "--saveAllEngines"];
+    let r = passes(&f, &[&base[..], &full].concat());
+    let times = std::fs::read_to_string(f.path("times.jsonl")).unwrap();
+    let times: Vec<Value> = times.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(times.len(), 4);
+    let least =
+        times.iter().min_by(|a, b| a["ms"].as_f64().unwrap().total_cmp(&b["ms"].as_f64().unwrap())).unwrap();
+    let best = format!("Best build route: {} (", least["route"].as_str().unwrap());
+    assert!(r.stdout.contains(&best) && r.stdout.contains("Performance summary"), "{}", r.stdout);
+    let engine = std::fs::read(f.path("best.plan")).unwrap();
+    let all: Vec<Vec<u8>> =
+        (0..4).map(|n| std::fs::read(f.path(&format!("best.route{n}.plan"))).unwrap()).collect();
+    assert!(all.contains(&engine) && all.iter().any(|a| *a != engine));
+    passes(&f, &["--loadEngine=best.plan"]);
+
+    // Routes that are known are not built again.
+    let again = passes(&f, &[&base[..], &["--tuningCacheFile=times.jsonl", "--continue"]].concat());
+    assert!(again.stdout.contains("4 routes are known") && again.stdout.contains(&best), "{}", again.stdout);
+    assert_eq!(again.stdout.matches("Engine built in").count(), 1, "{}", again.stdout);
+
+    for (search, most) in [("fast", 3), ("mixed", 4)] {
+        let r = passes(&f, &[&base[..], &[&format!("--tuningSearch={search}")]].concat());
+        let tried = r.stdout.matches("[I] Route ").count();
+        assert!((3..=most).contains(&tried), "{search}: {tried}");
+    }
+    let late = passes(
+        &f,
+        &[&base[..], &["--tuningTimeOut=0.000001", "--tuningCacheFile=times.jsonl", "--continue"]].concat(),
+    );
+    assert!(late.stdout.contains(&best));
+    fails(&f, &[&base[..], &["--tuningTimeOut=0.000001"]].concat(), "no build route gave an engine");
+    let help = run_in(&f, &["--helpBuildRoute"]);
+    assert!(help.code == 0 && help.stdout.contains("-level=[0|1|2|3|4|5]"), "{}", help.stdout);
+    let one = run_in(&f, &["--helpBuildRoute=fuse"]);
+    assert!(one.code == 0 && one.stdout.contains("-fuse=[on|off]") && !one.stdout.contains("-level"));
+    let wrong = run_in(&f, &["--loadEngine=best.plan", "--setBuildRoute=-fuse=off"]);
+    assert!(wrong.code == 2 && wrong.stderr.contains("say how to build"), "{}", wrong.stderr);
+}

@@ -56,7 +56,8 @@ from kiln._kiln import (
     strip_plan,
     undefine_layer,
 )
-from kiln._libraries import backend_libraries
+from kiln._libraries import backend_libraries, compiler_of_kernels
+from kiln._log import log_to
 from kiln._options import BuildOptions, IoSpec, LayerTypes, Monitor, Profile, Range, Selector, options_of
 from kiln._types import ModelLike, OutputAllocator
 
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from kiln._options import OptionNames
 
 _kiln.add_libraries(backend_libraries())
+compiler_of_kernels()
 
 
 def model(source: ModelLike) -> Model:
@@ -162,6 +164,7 @@ __all__ = [
     "calibrate",
     "define_layer",
     "load_plugin",
+    "log_to",
     "memory_limit",
     "model",
     "plugin_layers",

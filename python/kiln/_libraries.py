@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 _PATTERN = "libkiln_backend_*.so"
@@ -23,3 +25,17 @@ def backend_libraries() -> list[Path]:
         if found:
             return [path for path in found if path.name not in _LEFT_OUT]
     return []
+
+
+def compiler_of_kernels() -> None:
+    """Lets the CUDA backend find NVRTC where `pip install kiln-engine[cuda]` and PyTorch put it: in `nvidia/*/lib` of the packages.
+
+    The variable KILN_NVRTC names it for this process and those that it starts. A value that is there stays.
+    """
+    if os.environ.get("KILN_NVRTC"):
+        return
+    for folder in sys.path:
+        found = sorted(Path(folder, "nvidia").glob("*/lib/libnvrtc.so.1[23]")) if folder else []
+        if found:
+            os.environ["KILN_NVRTC"] = str(found[-1].resolve())
+            return

@@ -53,7 +53,7 @@ def shifted() -> Any:
     kiln.undefine_layer("Shifted", namespace="tests")
 
 
-@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("backend", ["cpu", "reference", "wgpu"])
 def test_layers_run_with_their_fields(shifted: Shifted, backend: str) -> None:
     for dtype, numpy_type in (("f32", np.float32), ("i32", np.int32), ("f16", np.float16)):
         x = np.arange(5).astype(numpy_type)

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import kiln
+import kiln.tensorrt as trt
 from conftest import DIGITS
 
 RUNS = int(os.environ.get("KILN_PYTHON_RUNS", "10000"))
@@ -121,6 +123,57 @@ def test_messages_are_passed_on():
     count = len(heard)
     kiln.Engine.open(DIGITS / "lenet_a.onnx", backend="cpu", timing_cache="/nonexistent/times", samples=1)
     assert len(heard) == count
+
+
+def test_messages_reach_the_loggers_of_the_standard_library(caplog):
+    arguments = {"backend": "cpu", "timing_cache": "/nonexistent/times", "samples": 1}
+    own = logging.getLogger("test.of.kiln")
+    with caplog.at_level(logging.DEBUG):
+        for target, name in ((None, ""), ("kiln", "kiln"), (own, "test.of.kiln")):
+            caplog.clear()
+            kiln.log_to(target)
+            kiln.Engine.open(DIGITS / "lenet_a.onnx", **arguments)
+            heard = {(r.name, r.levelno) for r in caplog.records}
+            assert ((name, logging.WARNING) in heard) == bool(name), (name, heard)
+            assert {n for n, _ in heard} <= {name}
+    kiln.log_to(None)
+    for kind, severity in ((trt.Logger, trt.Logger.WARNING), (Heard, None)):
+        logger = kind() if severity is None else kind(severity)
+        builder = trt.Builder(logger)
+        network = builder.create_network(0)
+        assert trt.OnnxParser(network, logger).parse_from_file(str(DIGITS / "lenet_a.onnx"))
+        network.get_input(0).shape = (1, 1, 28, 28)
+        assert builder.build_serialized_network(network, builder.create_builder_config())
+    assert any(severity >= trt.Logger.INFO and text for severity, text in logger.all), logger.all
+    count, kept = len(logger.all), logger.all
+    del logger, builder, network
+    gc.collect()
+    kiln.Engine.open(DIGITS / "lenet_a.onnx", **arguments)
+    assert len(kept) == count, "a logger that is gone hears nothing"
+    kiln.set_log(None)
+
+
+class Heard(trt.ILogger):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        super().__init__()
+        self.all = []
+
+    def log(self, severity, msg):
+        self.all.append((severity, msg))
+
+
+def test_the_compiler_of_kernels_is_found_among_packages(tmp_path):
+    library = tmp_path / "nvidia" / "cu13" / "lib" / "libnvrtc.so.13"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    code = "import os, kiln; print(os.environ.get('KILN_NVRTC'))"
+    for given, wanted in ((None, str(library)), ("/own", "/own")):
+        variables = {k: v for k, v in os.environ.items() if k != "KILN_NVRTC"} | ({"KILN_NVRTC": given} if given else {})
+        path = os.pathsep.join([str(tmp_path), str(Path(kiln.__file__).parents[1])])
+        done = subprocess.run([sys.executable, "-c", code], env={**variables, "PYTHONPATH": path}, capture_output=True, text=True)
+        assert done.stdout.strip() == wanted, done
 
 
 def test_the_limit_of_memory_is_set():

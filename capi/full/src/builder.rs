@@ -101,6 +101,38 @@ fn request(options: &mut BuildOptions, profile: usize) -> Result<&mut ShapeReque
     })
 }
 
+/// Sets one end of a range of an input.
+type SetEnd = for<'a> fn(&'a mut ShapeRequest, &str, &[i64]) -> &'a mut ShapeRequest;
+
+/// Sets the least, the usual and the greatest numbers of an input in a profile, as far as they are given.
+///
+/// # Safety
+/// Pointers as the header wants them.
+unsafe fn set_range(
+    builder: *mut kiln_builder_t,
+    profile: usize,
+    (input, input_length): (*const c_char, usize),
+    given: [*const i64; 3],
+    count: usize,
+    set: [SetEnd; 3],
+) -> *mut kiln_error_t {
+    guard(|| {
+        // SAFETY: as the caller vouches.
+        unsafe {
+            let name = text::string(input, input_length, "input")?;
+            let [min, opt, max] = given;
+            let given = ends(min, opt, max, count)?;
+            change(builder, |w| {
+                let r = request(&mut w.options, profile)?;
+                for (set, numbers) in set.iter().zip(given) {
+                    numbers.map(|n| set(r, name, n));
+                }
+                Ok(())
+            })
+        }
+    })
+}
+
 /// Sets the shapes of a dynamic input in an optimization profile: the least, the one that kernels are chosen for, and the greatest.
 /// Each may be NULL, and is then taken from the others. Profiles are counted from 0; the next number makes a new one.
 #[unsafe(no_mangle)]
@@ -114,20 +146,9 @@ pub unsafe extern "C" fn kiln_builder_set_shape(
     max: *const i64,
     ndim: usize,
 ) -> *mut kiln_error_t {
-    guard(|| {
-        // SAFETY: pointers as the header wants them.
-        unsafe {
-            let name = text::string(input, input_length, "input")?;
-            let [min, opt, max] = ends(min, opt, max, ndim)?;
-            change(builder, |w| {
-                let r = request(&mut w.options, profile)?;
-                min.map(|d| r.min(name, d));
-                opt.map(|d| r.opt(name, d));
-                max.map(|d| r.max(name, d));
-                Ok(())
-            })
-        }
-    })
+    let set: [SetEnd; 3] = [|r, n, d| r.min(n, d), |r, n, d| r.opt(n, d), |r, n, d| r.max(n, d)];
+    // SAFETY: pointers as the header wants them.
+    unsafe { set_range(builder, profile, (input, input_length), [min, opt, max], ndim, set) }
 }
 
 /// Sets the elements of a shape input in an optimization profile, as kiln_builder_set_shape does shapes.
@@ -142,20 +163,10 @@ pub unsafe extern "C" fn kiln_builder_set_values(
     max: *const i64,
     count: usize,
 ) -> *mut kiln_error_t {
-    guard(|| {
-        // SAFETY: pointers as the header wants them.
-        unsafe {
-            let name = text::string(input, input_length, "input")?;
-            let [min, opt, max] = ends(min, opt, max, count)?;
-            change(builder, |w| {
-                let r = request(&mut w.options, profile)?;
-                min.map(|d| r.min_values(name, d));
-                opt.map(|d| r.opt_values(name, d));
-                max.map(|d| r.max_values(name, d));
-                Ok(())
-            })
-        }
-    })
+    let set: [SetEnd; 3] =
+        [|r, n, d| r.min_values(n, d), |r, n, d| r.opt_values(n, d), |r, n, d| r.max_values(n, d)];
+    // SAFETY: pointers as the header wants them.
+    unsafe { set_range(builder, profile, (input, input_length), [min, opt, max], count, set) }
 }
 
 unsafe fn ends<'a>(

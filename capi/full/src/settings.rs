@@ -125,6 +125,16 @@ settings! {
         };
         Ok(())
     };
+    "version_compatible", false, "1", "later versions of Kiln run the plan", |o, t| switch(&mut o.config.version_compatible, t);
+    "shape_buckets", false, "3", "shapes of each profile that kernels are chosen for: 1, 3, 5 or 9", |o, t| {
+        parsed(&mut o.config.shape_buckets, t)?;
+        match o.config.shape_buckets {
+            1 | 3 | 5 | 9 => Ok(()),
+            other => Err(format!("{other}, wanted 1, 3, 5 or 9")),
+        }
+    };
+    "limit_sms", false, "16", "multiprocessors of the device that the plan is for", |o, t| parsed(o.config.limit.sms.get_or_insert_default(), t);
+    "limit_memory", false, "5", "bytes of the device that the plan is for", |o, t| parsed(o.config.limit.memory.get_or_insert_default(), t);
     "max_batch", false, "4", "greatest batch of a network with an implicit batch", |o, t| {
         o.max_batch = Some(t.parse().map_err(|e| format!("\"{t}\": {e}"))?);
         Ok(())

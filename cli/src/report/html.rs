@@ -199,6 +199,7 @@ fn layers(r: &Report) -> String {
         "",
         "inputs",
         "outputs",
+        "weights",
         "alternatives",
         "note",
     ];

@@ -2,6 +2,7 @@
 
 use super::inputs::{fixed, request};
 use super::log::Log;
+use super::routes;
 use super::settings::Settings;
 use super::stats::decimal;
 use super::values::Budget;
@@ -24,6 +25,18 @@ pub struct Opened {
     pub engine: Engine,
     pub plan: Plan,
     backends: Backends,
+}
+
+impl Opened {
+    /// Stores the plan.
+    ///
+    /// # Errors
+    /// A file that is there and is not a plan, or that is read as well.
+    pub fn save(&self, path: &Path, s: &Settings) -> Result<(), Failure> {
+        let from = s.onnx.as_deref().unwrap_or(Path::new(""));
+        self.plan.write_into(replacement(path, from, &s.model_options()?)?)?;
+        Ok(())
+    }
 }
 
 /// Builds or loads the engine.
@@ -98,6 +111,7 @@ fn options(s: &Settings, model: &ModelOptions) -> Result<BuildOptions, Failure> 
     config.version_compatible = s.version_compatible;
     config.samples = s.samples.unwrap_or(config.samples);
     config.max_tactics = s.max_tactics.unwrap_or(config.max_tactics);
+    routes::apply(&s.route, &mut options);
     Ok(options)
 }
 
@@ -278,6 +292,7 @@ mod tests {
             ("--profilingVerbosity=detailed", "verbosity: Detailed"),
             ("--backend=cpu", "backend: Some(\"cpu\")"),
             ("--weightStreamingBudget=1K", "Some(Bytes(1024))"),
+            ("--setBuildRoute=-fuse=off", "fuse: false"),
         ] {
             let words: Vec<&str> = std::iter::once("--onnx=m").chain(flags.split(' ')).collect();
             let found = of(&words);

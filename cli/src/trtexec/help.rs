@@ -1,10 +1,14 @@
 //! The help: all flags of the tables, with what becomes of each.
 
 use super::flags::{Class, Flag, TABLES, Value};
+use super::routes;
 use super::settings::Settings;
 
 /// Text that is asked for instead of a run.
 pub fn asked(s: &Settings) -> Option<String> {
+    if let (false, Some(name)) = (s.help, &s.help_route) {
+        return routes::help(name).ok();
+    }
     match (s.help, s.version) {
         (true, _) => Some(help()),
         (false, true) => Some(format!("Kiln v{}", env!("CARGO_PKG_VERSION"))),

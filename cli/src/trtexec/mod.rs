@@ -10,9 +10,11 @@ mod help;
 mod inputs;
 mod log;
 mod parse;
+mod routes;
 mod settings;
 mod stats;
 mod summary;
+mod tuner;
 mod values;
 
 use self::drive::{Measured, Residence};
@@ -86,7 +88,13 @@ fn measure(s: &Settings, given: &[Given], log: &Log) -> Result<(), Failure> {
     let shown = |g: &Given| if g.value.is_empty() { "yes".to_owned() } else { g.value.clone() };
     given.iter().for_each(|g| log.info(format!("{}: {}", g.flag.name, shown(g))));
     s.notes.iter().for_each(|n| log.warn(n));
-    let opened = engine::open(s, log)?;
+    let opened = match s.tuning.choices.is_empty() {
+        true => engine::open(s, log)?,
+        false => match tuner::tune(s, log)? {
+            Some(opened) => opened,
+            None => return Ok(()),
+        },
+    };
     device(&opened, log);
     if s.dump_refit {
         dumps::refittable(&opened, log)?;

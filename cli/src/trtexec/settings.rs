@@ -1,6 +1,7 @@
 //! Settings of a run of `kiln trtexec`, as its flags put them together.
 
 use super::accuracy::Tolerance;
+use super::routes::{Route, Tuning};
 use super::values::{self, Budget, DebugForm, Source};
 use crate::failure::Failure;
 use crate::options::{ModelOptions, Named};
@@ -96,6 +97,13 @@ pub struct Settings {
     pub export_layers: Option<PathBuf>,
     pub debug_files: Vec<String>,
     pub debug_forms: Vec<DebugForm>,
+    /// Settings of the build by name.
+    pub route: Route,
+    pub tuning: Tuning,
+    /// Flags of the tuner that were given.
+    pub tuner_flags: Vec<&'static str>,
+    /// The setting whose help is asked for; all if it is empty.
+    pub help_route: Option<String>,
     /// Flags without effect, with the reason.
     pub notes: Vec<String>,
 }
@@ -153,6 +161,10 @@ impl Default for Settings {
             export_layers: None,
             debug_files: Vec::new(),
             debug_forms: Vec::new(),
+            route: Route::new(),
+            tuning: Tuning::default(),
+            tuner_flags: Vec::new(),
+            help_route: None,
             notes: Vec::new(),
         }
     }
@@ -172,7 +184,7 @@ impl Settings {
     /// # Errors
     /// A sentence on them.
     pub fn check(&self) -> Result<(), String> {
-        if self.help || self.version {
+        if self.help || self.version || self.help_route.is_some() {
             return Ok(());
         }
         match (&self.onnx, &self.load_engine) {
@@ -202,7 +214,27 @@ impl Settings {
                 "--profile={n} is given, and not all profiles below it have shapes: give all"
             ));
         }
+        self.check_tuning()?;
         self.check_pairs()
+    }
+
+    fn check_tuning(&self) -> Result<(), String> {
+        if let (true, Some(flag)) = (self.tuning.choices.is_empty(), self.tuner_flags.first()) {
+            return Err(format!("{flag} says how to tune: give routes by --tuneBuildRoutes='-NAME=[A|B] …'"));
+        }
+        let routes = !self.tuning.choices.is_empty() || !self.route.is_empty();
+        if routes && self.load_engine.is_some() {
+            return Err(
+                "build routes say how to build, and --loadEngine is built: give a model by --onnx".into()
+            );
+        }
+        if self.tuning.resume && self.tuning.cache.is_none() {
+            return Err("--continue takes times of a file: give it by --tuningCacheFile=FILE".into());
+        }
+        if self.tuning.save_all && self.save_engine.is_none() {
+            return Err("--saveAllEngines needs a name for engines: give it by --saveEngine=FILE".into());
+        }
+        Ok(())
     }
 
     fn check_pairs(&self) -> Result<(), String> {

@@ -77,10 +77,8 @@ unsafe fn run(node: &Node, context: *mut OrtKernelContext) -> Result<(), Fail> {
         }
     }
     let built = engine(part, &views)?;
-    let wanted: Vec<_> =
-        built.engine.io_tensors().iter().filter(|t| t.mode == IoMode::Input).cloned().collect();
-    let mut inputs: Vec<(&str, Tensor)> = Vec::with_capacity(wanted.len());
-    for t in &wanted {
+    let mut inputs: Vec<(&str, Tensor)> = Vec::with_capacity(part.inputs.len());
+    for t in built.engine.io_tensors().iter().filter(|t| t.mode == IoMode::Input) {
         let view = part.inputs.iter().position(|n| *n == t.name).and_then(|i| views[i].as_ref());
         let view = view.ok_or_else(|| Fail::new(format!("input \"{}\" is missing", t.name)))?;
         // SAFETY: values live as long as the run, and the context forgets them behind it.

@@ -23,10 +23,10 @@ def device():
     return found[0]
 
 
-def session(model, backend="cpu", whole=False, config=None, **options):
+def session(model, backend="cpu", whole=False, config=None, severity=3, **options):
     """A session of a model (bytes or path) on Kiln; `whole` forbids other providers."""
     chosen = onnxruntime.SessionOptions()
-    chosen.log_severity_level = 3
+    chosen.log_severity_level = severity
     options = {"kiln_backend": backend, "builder_optimization_level": "1", **options}
     chosen.add_provider_for_devices([device()], {k: str(v) for k, v in options.items()})
     if whole:

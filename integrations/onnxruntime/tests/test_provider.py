@@ -7,7 +7,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
-from provider import ROOT, session
+from provider import ROOT, device, session
 
 DIGITS = ROOT / "tests/data/digits"
 LENET = DIGITS / "lenet_a.onnx"
@@ -97,7 +97,11 @@ def test_shapes_by_inputs():
 def test_options_are_read_and_others_refused(tmp_path):
     """Options decide what happens; a wrong one names those that there are."""
     with pytest.raises(Exception, match="no option"):
+        session(LENET, trt_no_such_option=1)
+    with pytest.raises(Exception, match="trt_dla_enable.* is refused: Kiln has no DLA"):
         session(LENET, trt_dla_enable=1)
+    with pytest.raises(Exception, match="CUDNN"):
+        session(LENET, trt_tactic_sources="+NOTHING")
     with pytest.raises(Exception, match="not a switch"):
         session(LENET, trt_fp16_enable="maybe")
     with pytest.raises(Exception, match="no backend"):
@@ -118,6 +122,63 @@ def test_options_are_read_and_others_refused(tmp_path):
         session(LENET, whole=True, trt_min_subgraph_size=1000)
 
 
+def test_options_choose_nodes_files_and_notes(tmp_path, capfd):
+    """Operators stay with others, parts are written, and options without effect say so."""
+    stored = {"trt_engine_cache_path": tmp_path, "trt_engine_cache_prefix": "part-", "trt_dump_subgraphs": 1}
+    made = session(LENET, severity=2, trt_op_types_to_exclude="MaxPool", trt_cuda_graph_enable=1, trt_dla_enable=0, **stored)
+    assert (made.run(None, {"input": images(2)})[0].argmax(axis=1) == predictions()[:2]).all()
+    parts = [onnx.load(str(p)) for p in sorted(tmp_path.glob("part-*.onnx"))]
+    operators = [n.op_type for p in parts for n in p.graph.node]
+    assert len(parts) == 3 and "MaxPool" not in operators and operators.count("Conv") == 2, operators
+    said = capfd.readouterr().err
+    assert 'option "trt_cuda_graph_enable" has no effect: runs on CUDA' in said and "trt_dla_enable" not in said, said
+    with pytest.raises(Exception):
+        session(LENET, whole=True, trt_op_types_to_exclude="MaxPool")
+
+
+def test_calibration_tables_are_read(tmp_path):
+    """A table in TensorRT's form gives ranges; another file is an error that says what is wanted."""
+    table = tmp_path / "table.txt"
+    names = ["input", "/conv1/Conv_output_0", "/conv2/Conv_output_0", "/fc1/Gemm_output_0", "logits"]
+    words = [f"{n}: {numpy.float32(0.1).view(numpy.uint32):08x}" for n in names]
+    table.write_text("\n".join(["TRT-101600-EntropyCalibration2", *words]))
+    made = session(LENET, trt_int8_enable=1, trt_int8_calibration_table_name=table)
+    assert (made.run(None, {"input": images(4)})[0].argmax(axis=1) == predictions()[:4]).mean() > 0.7
+    table.write_bytes(b"\x08\x00\x00\x00flatbuffers")
+    with pytest.raises(Exception, match="as TensorRT writes it"):
+        session(LENET, trt_int8_enable=1, trt_int8_calibration_table_name=table)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "wgpu"])
+def test_bound_tensors_are_used_where_they_are(backend):
+    """IOBinding with tensors in host memory, by value, by address and by name; results go where the caller wants them."""
+    made = session(LENET, backend, whole=True)
+    binding = made.io_binding()
+    x, y = numpy.ascontiguousarray(images(4)), numpy.zeros((4, 10), numpy.float32)
+    binding.bind_cpu_input("input", x)
+    binding.bind_output("logits", "cpu", 0, numpy.float32, y.shape, y.ctypes.data)
+    for i in range(3):
+        x[:] = images(4 + i)[i:]
+        made.run_with_iobinding(binding)
+        assert (y.argmax(axis=1) == predictions()[i : 4 + i]).all(), i
+    values = made.io_binding()
+    values.bind_ortvalue_input("input", onnxruntime.OrtValue.ortvalue_from_numpy(images(4)))
+    wanted = onnxruntime.OrtValue.ortvalue_from_numpy(numpy.zeros((4, 10), numpy.float32))
+    values.bind_ortvalue_output("logits", wanted)
+    made.run_with_iobinding(values)
+    assert (wanted.numpy() == made.run(None, {"input": images(4)})[0]).all()
+    free = made.io_binding()
+    free.bind_cpu_input("input", images(2))
+    free.bind_output("logits")
+    made.run_with_iobinding(free)
+    assert free.copy_outputs_to_cpu()[0].shape == (2, 10)
+    short = made.io_binding()
+    short.bind_cpu_input("input", images(3))
+    short.bind_output("logits", "cpu", 0, numpy.float32, y.shape, y.ctypes.data)
+    with pytest.raises(Exception):
+        made.run_with_iobinding(short)
+
+
 @pytest.mark.parametrize("embed", [0, 1])
 def test_compiled_models_hold_plans(tmp_path, embed):
     """A session writes a model with an EPContext node, which another one runs."""
@@ -132,6 +193,16 @@ def test_compiled_models_hold_plans(tmp_path, embed):
     assert (made.run(None, {"input": images(3)})[0].argmax(axis=1) == predictions()[:3]).all()
     with pytest.raises(Exception, match="compile it again"):
         made.run(None, {"input": images(5)})
+    known = {p.key: p.value for p in onnx.load(str(path)).metadata_props}
+    info = next(v for k, v in known.items() if k.startswith("ep_compatibility_info"))
+    assert info.startswith("kiln ") and info.endswith(";cpu"), info
+    if not hasattr(onnxruntime, "get_model_compatibility_for_ep_devices"):
+        return
+    judge = onnxruntime.get_model_compatibility_for_ep_devices
+    kinds = onnxruntime.OrtCompiledModelCompatibility
+    assert judge([device()], info) == kinds.EP_SUPPORTED_OPTIMAL
+    assert judge([device()], info.replace("cpu", "none")) == kinds.EP_UNSUPPORTED
+    assert judge([device()], "kiln 0.0.1;x;cpu") == kinds.EP_UNSUPPORTED
 
 
 def test_sessions_run_in_threads():

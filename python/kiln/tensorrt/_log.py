@@ -7,8 +7,11 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+from kiln import _kiln
 
 from .enums import ErrorCodeTRT, _Enum
 
@@ -103,7 +106,25 @@ def check_logger(logger: Any, what: str) -> Any:
     """A logger argument; TypeError for anything else."""
     if not isinstance(logger, ILogger):
         raise TypeError(f"{what} takes a logger (tensorrt.ILogger), not {type(logger).__name__}")
+    _hear(logger)
     return logger
+
+
+_heard: Callable[[], Any] = lambda: None
+
+
+def _hear(logger: ILogger) -> None:
+    """Sends messages of Kiln's own to this logger, as long as it lives: the last one that an object was given."""
+    global _heard
+    if _heard() is not logger:
+        _heard = weakref.ref(logger)
+        _kiln.set_log(_pass_on)
+
+
+def _pass_on(level: int, text: str) -> None:
+    logger = _heard()
+    if logger is not None:
+        log(logger, Severity(level), text)
 
 
 def text_of(error: BaseException) -> str:

@@ -41,6 +41,14 @@ fn examples(backend: &str) {
     let found = installed.run(&refit, &[&model, &text(&digits("lenet_b_weights.npz")), &images, backend]);
     assert_eq!(lines(&found), [expected("lenet_a", 1), expected("lenet_b", 1)].concat());
 
+    let network = installed.compile(&example("network.c"), "kiln");
+    let weights = text(&digits("lenet_a_weights.npz"));
+    for more in [&[][..], &["int8"]] {
+        let count = COUNT.to_string();
+        let arguments = [&[weights.as_str(), &images, &count, backend], more].concat();
+        assert_eq!(lines(&installed.run(&network, &arguments)), expected("lenet_a", COUNT), "{more:?}");
+    }
+
     let dynamic = installed.compile(&example("dynamic_shapes.c"), "kiln");
     let found = installed.run(&dynamic, &[&model, &images, backend]);
     let digits = expected("lenet_a", 7);
@@ -104,6 +112,12 @@ fn the_program_of_the_page_runs() {
         let said = installed.run(&made, &[&text(&digits("lenet_a.onnx"))]);
         assert!(said.contains("1 x 10"), "{said}");
     }
+    let networks = page.split("## Networks").nth(1).unwrap();
+    let source = networks.split("```c\n").nth(1).unwrap().split("```").next().unwrap();
+    let file = installed.folder().join("networks.c");
+    std::fs::write(&file, source).unwrap();
+    let said = installed.run(&installed.compile(&file, "kiln"), &[]);
+    assert_eq!(said, "2 inputs and outputs\n");
 }
 
 #[test]
@@ -111,6 +125,17 @@ fn what_is_wrong_is_an_error() {
     let installed = Installed::new();
     let attacks = installed.compile(&program("attacks.c"), "kiln");
     installed.run(&attacks, &[&text(&digits("lenet_a.onnx"))]);
+}
+
+/// Networks by the names of kinds, with loops and conditionals, and calibration by batches.
+#[test]
+fn networks_are_written_layer_by_layer() {
+    let installed = Installed::new();
+    let network = installed.compile(&program("network.c"), "kiln");
+    let layers = text(&built().join("libkiln_layers_row_norm.so"));
+    for backend in ["cpu", "reference"] {
+        installed.run(&network, &[backend, &layers]);
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod measure;
 mod model;
 mod refused;
 mod report;
+mod tuning;
 
 use super::settings::Settings;
 
@@ -59,6 +60,7 @@ pub struct Flag {
 pub const TABLES: &[(&str, &[Flag])] = &[
     ("Model, shapes, inputs and outputs", model::FLAGS),
     ("Build", build::FLAGS),
+    ("Build routes", tuning::FLAGS),
     ("Measurement", measure::FLAGS),
     ("Reports", report::FLAGS),
     ("Refused", refused::FLAGS),

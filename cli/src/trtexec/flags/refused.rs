@@ -1,13 +1,12 @@
 //! Flags that are refused: hardware and formats that Kiln is not for.
 
-use super::Value::{None, Optional, Required};
+use super::Value::{None, Required};
 use super::{Flag, refused};
 
 const DLA: &str =
     "Kiln has no backend for DLA: leave the flag out to build for the device that --device names.";
 const SAFE: &str = "Kiln has no safety runtime: leave the flag out to build a standard engine.";
 const LEAN: &str = "Kiln has one runtime, which no library file replaces: leave the flag out.";
-const TUNER: &str = "Kiln's build searches by itself: --builderOptimizationLevel=5 with --timingCacheFile takes most trouble.";
 const IMPLICIT: &str = "Models have their batch dimension: give it with --shapes or --optShapes.";
 const FORMAT: &str = "Kiln imports ONNX: convert the model, and give it with --onnx.";
 
@@ -28,16 +27,6 @@ pub const FLAGS: &[Flag] = &[
         Required("SPEC"),
         "Kiln times kernels on the device here: take its timing cache to other machines.",
     ),
-    refused("tuneBuildRoutes", Required("EXPRESSION"), TUNER),
-    refused("tuneBuildRouteFile", Required("FILE"), TUNER),
-    refused("tuningSearch", Required("fast|full|mixed"), TUNER),
-    refused("tuningCacheFile", Required("FILE"), TUNER),
-    refused("tuningTimeOut", Required("S"), TUNER),
-    refused("setBuildRoute", Required("ROUTE"), TUNER),
-    refused("helpBuildRoute", Optional(""), TUNER),
-    refused("saveAllEngines", None, TUNER),
-    refused("dryRun", None, TUNER),
-    refused("continue", None, TUNER),
     refused("batch", Required("N"), IMPLICIT),
     refused("maxBatch", Required("N"), IMPLICIT),
     refused("deploy", Required("FILE"), FORMAT),

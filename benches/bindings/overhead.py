@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Time that bindings add to a run: LeNet, one digit, by one plan from Rust, C, Python and ONNX Runtime.
+
+    cargo build --release --workspace --lib --example lenet_runs
+    PYTHON-WITH-THE-WHEEL benches/bindings/overhead.py [--folder target/release] [--backend cpu] [--rounds 7] [--ort PYTHON] [--json]
+
+Processes take turns; each figure is the least of the medians of all rounds. `run` goes from inputs to outputs, `kept` leaves them
+where they are. `--ort` names a Python that has ONNX Runtime.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import kiln
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+MODEL = ROOT / "tests" / "data" / "digits" / "lenet_a.onnx"
+
+
+def median(run, runs):
+    """Median nanoseconds of a call."""
+    times = []
+    for _ in range(runs):
+        start = time.perf_counter_ns()
+        run()
+        times.append(time.perf_counter_ns() - start)
+    return statistics.median(times)
+
+
+def python(plan, runs):
+    """The package, in this process."""
+    engine = kiln.Engine.open(plan)
+    context, kept = engine.create_context(), engine.create_context()
+    x, out = np.zeros((1, 1, 28, 28), np.float32), np.zeros((1, 10), np.float32)
+    kept.set_input("input", x)
+
+    def again():
+        kept.enqueue()
+        kept.wait()
+
+    return {
+        "run": median(lambda: context.run({"input": x}), runs),
+        "into": median(lambda: context.run({"input": x}, out={"logits": out}), runs),
+        "engine.run": median(lambda: engine.run({"input": x}), runs),
+        "kept": median(again, runs),
+    }
+
+
+def process(command, **more):
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, env={**os.environ, **more})
+    if done.returncode:
+        sys.exit(f"{command[0]}: {done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", default=str(ROOT / "target" / "release"))
+    parser.add_argument("--backend", default="cpu")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--runs", type=int, default=2000)
+    parser.add_argument("--ort")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    folder = Path(given.folder)
+    best = {}
+    with tempfile.TemporaryDirectory() as work:
+        plan, program = Path(work) / "lenet.kiln", Path(work) / "runs"
+        kiln.build(MODEL, backend=given.backend, shapes={"input": (1, 1, 28, 28)}, samples=3).save(plan)
+        headers = ROOT / "capi" / "include"
+        subprocess.run(["cc", "-O2", "-std=c11", f"-I{headers}", HERE / "runs.c", "-o", program, folder / "libkiln.so"], check=True)
+        ways = {
+            "Rust": lambda: process([folder / "examples" / "lenet_runs", plan, given.runs]),
+            "C": lambda: process([program, plan, given.runs], LD_LIBRARY_PATH=str(folder)),
+            "Python": lambda: python(plan, given.runs),
+        }
+        if given.ort:
+            library = folder / "libkiln_ort.so"
+            ways["ONNX Runtime"] = lambda: process(
+                [given.ort, HERE / "ort_runs.py", MODEL, library, given.backend, given.runs]
+            )
+        for _ in range(given.rounds):
+            for name, way in ways.items():
+                for kind, ns in way().items():
+                    key = (name, kind)
+                    best[key] = min(best.get(key, float("inf")), ns / 1000)
+    rows = {f"{name} {kind}": us for (name, kind), us in best.items()}
+    if given.json:
+        print(json.dumps(rows))
+        return
+    for (name, kind), us in best.items():
+        base = best[("Rust", "kept" if kind == "kept" else "run")]
+        print(f"{name:14} {kind:12} {us:9.1f} us {us - base:+8.1f} us")
+
+
+if __name__ == "__main__":
+    main()
