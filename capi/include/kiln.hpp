@@ -179,6 +179,82 @@ public:
     }
 };
 
+// Parameters of a layer by name.
+class Params : public Handle<kiln_params_t, kiln_params_destroy> {
+public:
+    Params() : Handle(make()) {}
+    Params &set(std::string_view name, std::int64_t value) {
+        check(kiln_params_set_int(get(), name.data(), name.size(), value));
+        return *this;
+    }
+    Params &set(std::string_view name, int value) { return set(name, static_cast<std::int64_t>(value)); }
+    Params &set(std::string_view name, double value) {
+        check(kiln_params_set_float(get(), name.data(), name.size(), value));
+        return *this;
+    }
+    Params &set(std::string_view name, bool value) {
+        check(kiln_params_set_bool(get(), name.data(), name.size(), value));
+        return *this;
+    }
+    Params &set(std::string_view name, const char *value) {
+        check(kiln_params_set_text(get(), name.data(), name.size(), value, KILN_CSTR));
+        return *this;
+    }
+    Params &set(std::string_view name, std::initializer_list<std::int64_t> values) {
+        check(kiln_params_set_ints(get(), name.data(), name.size(), values.begin(), values.size()));
+        return *this;
+    }
+    Params &set(std::string_view name, DLDataType value) {
+        check(kiln_params_set_type(get(), name.data(), name.size(), value));
+        return *this;
+    }
+    Params &set(std::string_view name, const DLTensor &value) {
+        check(kiln_params_set_tensor(get(), name.data(), name.size(), &value));
+        return *this;
+    }
+
+private:
+    static kiln_params_t *make() {
+        kiln_params_t *out = nullptr;
+        check(kiln_params_create(&out));
+        return out;
+    }
+};
+
+// A network that is written layer by layer. Tensors have numbers.
+class Network : public Handle<kiln_network_t, kiln_network_destroy> {
+public:
+    explicit Network(std::string_view name, bool strongly_typed = false) : Handle(make(name, strongly_typed)) {}
+    std::int32_t input(std::string_view name, DLDataType dtype, std::initializer_list<std::int64_t> dims) {
+        std::int32_t tensor = KILN_NO_TENSOR;
+        check(kiln_network_add_input(get(), name.data(), name.size(), dtype, dims.begin(), dims.size(), &tensor));
+        return tensor;
+    }
+    // The first output of a new layer.
+    std::int32_t add(std::string_view kind, std::initializer_list<std::int32_t> inputs, const Params &params = Params()) {
+        std::int32_t output = KILN_NO_TENSOR;
+        check(kiln_network_add_layer(get(), kind.data(), kind.size(), inputs.begin(), inputs.size(), params.get(),
+                                     nullptr, &output));
+        return output;
+    }
+    Network &output(std::int32_t tensor, std::string_view name) {
+        check(kiln_network_mark_output(get(), tensor, name.data(), name.size()));
+        return *this;
+    }
+    Model model() const {
+        kiln_model_t *out = nullptr;
+        check(kiln_model_of_network(get(), &out));
+        return Model(out);
+    }
+
+private:
+    static kiln_network_t *make(std::string_view name, bool strongly_typed) {
+        kiln_network_t *out = nullptr;
+        check(kiln_network_create(name.data(), name.size(), strongly_typed, &out));
+        return out;
+    }
+};
+
 // The result of a build.
 class Build : public Handle<kiln_build_t, kiln_build_destroy> {
 public:
@@ -226,6 +302,21 @@ public:
         };
         auto destroy = [](void *user) { delete static_cast<Progress *>(user); };
         check(kiln_builder_set_progress(get(), call, new Progress(std::move(function)), destroy));
+        return *this;
+    }
+    // Fills a batch by kiln_batch_set and returns true, or false behind the last one. An exception of the function fails the build.
+    Builder &calibrate(std::string_view algorithm, std::function<bool(kiln_batch_t *)> function) {
+        using Function = std::function<bool(kiln_batch_t *)>;
+        auto call = [](void *user, kiln_batch_t *batch) -> std::int32_t {
+            try {
+                return (*static_cast<Function *>(user))(batch) ? KILN_BATCH_FILLED : KILN_BATCH_END;
+            } catch (...) {
+                return -1;
+            }
+        };
+        auto destroy = [](void *user) { delete static_cast<Function *>(user); };
+        check(kiln_builder_set_calibration(get(), algorithm.data(), algorithm.size(), call,
+                                           new Function(std::move(function)), destroy));
         return *this;
     }
     Build build(const Model &model) const {

@@ -480,6 +480,9 @@ class Engine:
     def context_memory(self) -> int:
         """Bytes that one context wants."""
     @property
+    def aux_streams(self) -> int:
+        """Streams beside the main one that layers are in."""
+    @property
     def weight_memory(self) -> int:
         """Bytes of the weights."""
     @property

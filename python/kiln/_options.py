@@ -127,6 +127,7 @@ class OptionNames(TypedDict, total=False):
     version_compatible: bool
     hardware_compatibility: str
     shape_buckets: int
+    max_aux_streams: int
     limit: Mapping[str, int]
     portable: bool
     embed_plugins: bool
@@ -230,6 +231,8 @@ class BuildOptions:
     hardware_compatibility: str = "none"
     # Shapes of each profile that kernels are chosen for: 1, 3, 5 or 9.
     shape_buckets: int = 1
+    # Streams beside the main one that layers may be put into: branches run at the same time on CUDA.
+    max_aux_streams: int = 0
     # The part of the device that the plan is for: "sms", and "memory" in bytes.
     limit: Mapping[str, int] = field(default_factory=dict)
     # Keep the network in the plan, so that it can be built for another device.

@@ -148,6 +148,11 @@ impl Engine {
     }
 
     #[getter]
+    fn aux_streams(&self) -> u32 {
+        self.inner.aux_streams()
+    }
+
+    #[getter]
     fn weight_memory(&self) -> u64 {
         let program = self.inner.program();
         let graph = &program.graph;

@@ -78,6 +78,7 @@ struct Given<'py> {
     version_compatible: bool,
     hardware_compatibility: String,
     shape_buckets: usize,
+    max_aux_streams: usize,
     limit: HashMap<String, u64>,
     portable: bool,
     embed_plugins: bool,
@@ -355,6 +356,7 @@ fn config(given: &Given<'_>) -> PyResult<BuildConfig> {
     config.locked = given.locked;
     config.version_compatible = given.version_compatible;
     config.shape_buckets = given.shape_buckets;
+    config.max_aux_streams = given.max_aux_streams;
     for (name, &n) in &given.limit {
         let limit = &mut config.limit;
         *choice("limit", name, &[("sms", Limited::Sms), ("memory", Limited::Memory)])?.of(limit) = Some(n);

@@ -37,6 +37,7 @@ impl kiln_engine_t {
         let mut options = LoadOptions::default();
         options.device.clone_from(&choice.device);
         options.weight_budget = choice.weight_budget;
+        options.automatic_weight_budget = choice.automatic_weight_budget;
         let engine = Engine::from_plan_with(plan, backend, &options)?;
         Ok(kiln_engine_t { name: engine.name(), engine })
     }

@@ -22,6 +22,7 @@ pub mod header;
 pub mod io;
 pub mod json;
 pub mod log;
+pub mod on_device;
 pub mod options;
 pub mod output;
 pub mod raw;

@@ -77,6 +77,9 @@ pub unsafe fn write<T: Sized>(info: *mut T, value: T, what: &str) -> Result<(), 
     Ok(())
 }
 
+/// The budget of weights that leaves room for a context.
+pub const KILN_WEIGHT_BUDGET_AUTOMATIC: u64 = u64::MAX;
+
 /// Plug-ins are opened if only their owner may write them, and fit their manifest if they have one.
 pub const KILN_PLUGINS_ANY: i32 = 0;
 /// No plug-in is opened.
@@ -104,6 +107,7 @@ pub struct kiln_options_t {
     /// Bytes of the device's name, or KILN_CSTR.
     pub device_length: usize,
     /// Bytes of an engine's weights that may be on the device at a time; 0: all of them. Others are copied there in each run.
+    /// KILN_WEIGHT_BUDGET_AUTOMATIC: as many as leave room for a context in the memory that is free.
     pub weight_budget: u64,
 }
 
@@ -119,6 +123,8 @@ pub struct Choice {
     pub device: Option<DeviceChoice>,
     /// Bytes of weights on the device; `None`: all.
     pub weight_budget: Option<u64>,
+    /// Whether the budget is one that leaves room for a context.
+    pub automatic_weight_budget: bool,
 }
 
 impl Default for Choice {
@@ -126,7 +132,7 @@ impl Default for Choice {
     fn default() -> Choice {
         let mut plugins = DiscoverOptions::default();
         plugins.search.system.extend(beside_library());
-        Choice { plugins, device: None, weight_budget: None }
+        Choice { plugins, device: None, weight_budget: None, automatic_weight_budget: false }
     }
 }
 
@@ -156,7 +162,9 @@ pub unsafe fn choice(options: *const kiln_options_t) -> Result<Choice, Fail> {
     }
     plugins.policy = Policy { level, ..Policy::default() };
     plugins.embedded = o.embedded != 0;
-    found.weight_budget = (o.weight_budget != 0).then_some(o.weight_budget);
+    found.automatic_weight_budget = o.weight_budget == KILN_WEIGHT_BUDGET_AUTOMATIC;
+    let given = !found.automatic_weight_budget && o.weight_budget != 0;
+    found.weight_budget = given.then_some(o.weight_budget);
     if !o.device.is_null() {
         // SAFETY: as the caller vouches.
         let device = unsafe { text::string(o.device, o.device_length, "options: device") }?;

@@ -7,7 +7,7 @@ use crate::error::{Fail, guard, kiln_error_t, quietly};
 use crate::handle::{self, Exclusive, Out};
 use crate::tensor::Given;
 use crate::text;
-use kiln::{Plan, Refitter, WeightsRole};
+use kiln::{Plan, RefitReport, RefitTask, Refitter, WeightsRole};
 use serde_json::{Value, json as object};
 use std::ffi::{c_char, c_void};
 
@@ -38,7 +38,71 @@ fn role(number: i32) -> Result<WeightsRole, Fail> {
 
 /// Collects new weights and puts them in.
 pub struct kiln_refitter_t {
-    cell: Exclusive<Option<Refitter>>,
+    cell: Exclusive<Held>,
+}
+
+/// A refitter, or a refit that goes on.
+enum Held {
+    Idle(Box<Refitter>),
+    Running(RefitTask),
+    /// Its plan was taken, or what was set was lost with a thread that did not start.
+    Gone,
+}
+
+impl kiln_refitter_t {
+    fn new(refitter: Refitter) -> kiln_refitter_t {
+        kiln_refitter_t { cell: Exclusive::new("refitter", Held::Idle(Box::new(refitter))) }
+    }
+
+    /// Takes the refitter out.
+    fn take(&self) -> Result<Refitter, Fail> {
+        let mut held = self.cell.enter()?;
+        match std::mem::replace(&mut *held, Held::Gone) {
+            Held::Idle(refitter) => Ok(*refitter),
+            other => {
+                let fail = busy(&other);
+                *held = other;
+                Err(fail)
+            }
+        }
+    }
+
+    /// Starts a refit on a thread of its own.
+    pub(crate) fn start(&self) -> Result<(), Fail> {
+        let task = self.take()?.refit_async()?;
+        *self.cell.enter()? = Held::Running(task);
+        Ok(())
+    }
+
+    /// Waits for it.
+    pub(crate) fn wait(&self) -> Result<RefitReport, Fail> {
+        let mut held = self.cell.enter()?;
+        match std::mem::replace(&mut *held, Held::Gone) {
+            Held::Running(task) => {
+                let (refitter, report) = task.wait()?;
+                *held = Held::Idle(Box::new(refitter));
+                Ok(report?)
+            }
+            other => {
+                *held = other;
+                Err(Fail::new(kiln::ErrorCode::InvalidState, "no refit was started: call kiln_refitter_start"))
+            }
+        }
+    }
+}
+
+fn busy(held: &Held) -> Fail {
+    let why = match held {
+        Held::Running(_) => "a refit goes on: call kiln_refitter_wait before",
+        _ => "the plan of this refitter was taken, or a refit could not be started: make another one",
+    };
+    Fail::new(kiln::ErrorCode::InvalidState, why)
+}
+
+/// A report as JSON.
+pub(crate) fn report(report: &RefitReport) -> Value {
+    let RefitReport { replaced, derived, warnings } = report;
+    object!({"replaced": replaced, "derived": derived, "warnings": warnings})
 }
 
 /// Makes a refitter of an engine, whose contexts use the new weights from their next run on. The plan must be built with refit.
@@ -50,7 +114,7 @@ pub unsafe extern "C" fn kiln_refitter_create(
     guard(|| {
         // SAFETY: pointers as the header wants them.
         let (out, e) = unsafe { (Out::new(refitter, "refitter")?, handle::shared(engine, "engine")?) };
-        out.put(kiln_refitter_t { cell: Exclusive::new("refitter", Some(e.engine.refitter()?)) });
+        out.put(kiln_refitter_t::new(e.engine.refitter()?));
         Ok(())
     })
 }
@@ -66,7 +130,7 @@ pub unsafe extern "C" fn kiln_refitter_of_plan(
         // SAFETY: pointers as the header wants them.
         let (out, bytes) = unsafe { (Out::new(refitter, "refitter")?, text::blob(data, size, "data")?) };
         let made = Refitter::of_plan(Plan::read(bytes.to_vec())?)?;
-        out.put(kiln_refitter_t { cell: Exclusive::new("refitter", Some(made)) });
+        out.put(kiln_refitter_t::new(made));
         Ok(())
     })
 }
@@ -78,20 +142,20 @@ pub unsafe extern "C" fn kiln_refitter_destroy(refitter: *mut kiln_refitter_t) {
     quietly(|| unsafe { handle::free(refitter) });
 }
 
-unsafe fn with<T>(
+/// Uses a refitter.
+///
+/// # Safety
+/// The pointer is one of this library's, or NULL.
+pub(crate) unsafe fn with<T>(
     refitter: *mut kiln_refitter_t,
     f: impl FnOnce(&mut Refitter) -> Result<T, Fail>,
 ) -> Result<T, Fail> {
     // SAFETY: as the caller vouches.
     let r = unsafe { handle::shared(refitter, "refitter") }?;
     match &mut *r.cell.enter()? {
-        Some(refitter) => f(refitter),
-        None => Err(taken()),
+        Held::Idle(refitter) => f(refitter),
+        other => Err(busy(other)),
     }
-}
-
-fn taken() -> Fail {
-    Fail::new(kiln::ErrorCode::InvalidState, "the plan of this refitter was taken: make another one")
 }
 
 /// Sets new elements of a weight, of its type and shape. Nothing changes before kiln_refitter_refit.
@@ -246,10 +310,9 @@ pub unsafe extern "C" fn kiln_refitter_refit(
         // SAFETY: pointers as the header wants them.
         unsafe {
             let out = if json.is_null() { None } else { Some(Out::new(json, "json")?) };
-            let report = with(refitter, |r| Ok(r.refit()?))?;
+            let made = with(refitter, |r| Ok(r.refit()?))?;
             if let Some(out) = out {
-                let (replaced, derived, warnings) = (report.replaced, report.derived, report.warnings);
-                out.put(object!({"replaced": replaced, "derived": derived, "warnings": warnings}).into());
+                out.put(report(&made).into());
             }
         }
         Ok(())
@@ -266,8 +329,7 @@ pub unsafe extern "C" fn kiln_refitter_plan(
         // SAFETY: pointers as the header wants them.
         unsafe {
             let (out, r) = (Out::new(plan, "plan")?, handle::shared(refitter, "refitter")?);
-            let taken_out = r.cell.enter()?.take().ok_or_else(taken)?;
-            out.put(taken_out.into_plan().write()?.into());
+            out.put(r.take()?.into_plan().write()?.into());
         }
         Ok(())
     })

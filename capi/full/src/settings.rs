@@ -133,6 +133,7 @@ settings! {
             other => Err(format!("{other}, wanted 1, 3, 5 or 9")),
         }
     };
+    "max_aux_streams", false, "2", "streams beside the main one that layers may be put into", |o, t| parsed(&mut o.config.max_aux_streams, t);
     "limit_sms", false, "16", "multiprocessors of the device that the plan is for", |o, t| parsed(o.config.limit.sms.get_or_insert_default(), t);
     "limit_memory", false, "5", "bytes of the device that the plan is for", |o, t| parsed(o.config.limit.memory.get_or_insert_default(), t);
     "max_batch", false, "4", "greatest batch of a network with an implicit batch", |o, t| {

@@ -8,6 +8,7 @@ from typing import Any
 
 from kiln._options import Profile, Range
 
+from . import _routes
 from . import enums as e
 from ._callbacks import IProgressMonitor, _Calibrator
 from ._log import Scoped, fail, no_effect, refuse
@@ -120,7 +121,9 @@ class IBuilderConfig(Strict, Scoped):
         self._preview: set[Any] = set()
         self._quantization = 0
         self._compatibility = e.HardwareCompatibilityLevel.NONE
+        self._streams = 0
         self._plugins: list[str] = []
+        self._route = ""
         for key in [k for k in self.__dict__ if k.startswith("_ignored_")]:
             del self.__dict__[key]
 
@@ -181,6 +184,17 @@ class IBuilderConfig(Strict, Scoped):
             fail(self._builder, f"builder_optimization_level is 0 to 5, found {level}", None)
             return
         self._level = int(level)
+
+    @property
+    def max_aux_streams(self) -> int:
+        return self._streams
+
+    @max_aux_streams.setter
+    def max_aux_streams(self, count: int) -> None:
+        if int(count) < 0:
+            fail(self._builder, f"max_aux_streams is 0 or more, found {count}", None)
+            return
+        self._streams = int(count)
 
     @property
     def avg_timing_iterations(self) -> int:
@@ -309,16 +323,29 @@ class IBuilderConfig(Strict, Scoped):
         self._compatibility = e.HardwareCompatibilityLevel(level)
 
     runtime_platform = Ignored(e.RuntimePlatform.SAME_AS_BUILD, "plans do not depend on the operating system")
-    max_aux_streams = Ignored(0, "a run takes one stream")
     profile_stream = Ignored(0, "tactics are timed on a stream of the backend")
     l2_limit_for_tiling = Ignored(0, "tiles are chosen by time")
     tiling_optimization_level = Ignored(e.TilingOptimizationLevel.NONE, "tiles are chosen by time")
     remote_auto_tuning_config = Ignored("", "tactics are timed on this machine")
-    build_route = Ignored("", "there is one route")
+
+    # Settings of the build by name.
+
+    @property
+    def build_route(self) -> str:
+        return self._route
+
+    @build_route.setter
+    def build_route(self, route: str) -> None:
+        try:
+            _routes.read(str(route))
+        except ValueError as error:
+            fail(self._builder, error, None)
+            return
+        self._route = str(route)
 
     @property
     def all_build_routes(self) -> list[str]:
-        return []
+        return _routes.everything()
 
     # What is refused.
 
@@ -408,6 +435,7 @@ def build_options(config: IBuilderConfig, network: Any) -> dict[str, Any]:
         "strip_weights": on("STRIP_PLAN"),
         "version_compatible": on("VERSION_COMPATIBLE"),
         "hardware_compatibility": _COMPATIBILITY[config._compatibility.name],
+        "max_aux_streams": config._streams,
         "locked": on("ERROR_ON_TIMING_CACHE_MISS"),
         "pools": {_POOLS[pool]: size for pool, size in config._pools.items() if pool in _POOLS},
         "profiles": [p._native() for p in config._profiles],
@@ -420,7 +448,9 @@ def build_options(config: IBuilderConfig, network: Any) -> dict[str, Any]:
     elif config._cache is not None and config._cache._data:
         options["timing_cache"] = config._cache._data
     given = {"optimization_level": config._level, "samples": config._samples, "max_tactics": config._tactics}
-    return {**options, **{name: value for name, value in given.items() if value is not None}}
+    options.update((name, value) for name, value in given.items() if value is not None)
+    _routes.apply(config._route, options)
+    return options
 
 
 __all__ = ["IBuilderConfig", "IOptimizationProfile", "build_options"]

@@ -455,7 +455,7 @@ class IExecutionContext(Strict, Scoped):
         self._keep("temporary_allocator", allocator, "memory is planned and allocated once a context")
 
     def set_aux_streams(self, aux_streams: Any) -> None:
-        self._keep("aux_streams", list(aux_streams), "a run takes one stream")
+        self._keep("aux_streams", list(aux_streams), "branches are parts of one graph, in the stream of the run")
 
     def set_communicator(self, communicator: Any) -> bool:
         raise refuse("IExecutionContext.set_communicator", "an engine runs on one device")

@@ -217,7 +217,7 @@ class ICudaEngine(Strict, Scoped):
 
     @property
     def num_aux_streams(self) -> int:
-        return 0
+        return self._native.aux_streams
 
     def get_engine_stat(self, stat: Any = e.EngineStat.TOTAL_WEIGHTS_SIZE) -> int:
         if e.EngineStat(stat) == e.EngineStat.TOTAL_WEIGHTS_SIZE:

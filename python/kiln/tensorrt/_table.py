@@ -12,12 +12,12 @@ _A: dict[str, str] = {
     "build_engine_with_config build_serialized_network_to_stream is_network_supported platform_has_tf32 "
     "platform_has_fast_fp16 platform_has_fast_int8 max_DLA_batch_size num_DLA_cores error_recorder logger reset "
     "get_plugin_registry",
-    "IBuilderConfig": "flags set_flag clear_flag get_flag set_memory_pool_limit get_memory_pool_limit reset "
+    "IBuilderConfig": "build_route all_build_routes flags set_flag clear_flag get_flag set_memory_pool_limit get_memory_pool_limit reset "
     "builder_optimization_level avg_timing_iterations max_num_tactics add_optimization_profile "
     "num_optimization_profiles int8_calibrator set_calibration_profile get_calibration_profile create_timing_cache "
     "set_timing_cache get_timing_cache progress_monitor profiling_verbosity plugins_to_serialize get_device_type "
     "is_device_type_set reset_device_type can_run_on_DLA engine_capability default_device_type set_device_type "
-    "hardware_compatibility_level",
+    "hardware_compatibility_level max_aux_streams",
     "IOptimizationProfile": "set_shape get_shape set_shape_input get_shape_input",
     "INetworkDefinition": "name num_layers num_inputs num_outputs builder flags get_flag has_implicit_batch_dimension "
     "error_recorder get_layer get_input get_output mark_output unmark_output mark_output_for_shapes "
@@ -173,8 +173,8 @@ _B: dict[str, str] = {
     "Builder": "gpu_allocator max_threads",
     "IBuilderConfig": "set_tactic_sources get_tactic_sources set_preview_feature get_preview_feature "
     "quantization_flags set_quantization_flag clear_quantization_flag get_quantization_flag "
-    "runtime_platform max_aux_streams profile_stream l2_limit_for_tiling "
-    "tiling_optimization_level remote_auto_tuning_config build_route all_build_routes",
+    "runtime_platform profile_stream l2_limit_for_tiling "
+    "tiling_optimization_level remote_auto_tuning_config",
     "IOptimizationProfile": "extra_memory_target",
     "ITensor": "broadcast_across_batch location",
     "INormalizationLayer": "compute_precision",

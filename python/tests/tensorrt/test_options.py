@@ -50,6 +50,41 @@ def test_a_flag_becomes_an_option(flag: str) -> None:
     assert build_options(config, network) == before
 
 
+ROUTES = {
+    "-level=5": {"optimization_level": 5},
+    "-fuse=off -fold=off": {"fuse": False, "fold": False},
+    "-search=on -estimates=on": {"search": True, "estimates": True},
+    "-tf32=off": {"tf32": False},
+    "-fp16=on -bf16=on": {"types": ["f16", "bf16"]},
+    "-narrowing=everywhere -sparsity=enable": {"narrowing": "everywhere", "sparsity": "enable"},
+}
+
+
+@pytest.mark.parametrize("route", sorted(ROUTES))
+def test_a_build_route_becomes_options(route: str) -> None:
+    _, config, network = config_and_network()
+    before = build_options(config, network)
+    config.build_route = route
+    after = build_options(config, network)
+    assert config.build_route == route and {k: v for k, v in after.items() if before.get(k) != v} == ROUTES[route]
+    for wrong in ("-fuse=maybe", "fuse=on", "-speed=9"):
+        config.build_route = wrong
+        assert config.build_route == route and "wanted" in trt.last_error() or "no setting" in trt.last_error()
+    config.reset()
+    assert build_options(config, network) == before
+
+
+def test_every_setting_of_routes_is_that_of_the_command() -> None:
+    import subprocess
+    import sys
+
+    _, config, _ = config_and_network()
+    said = subprocess.run([sys.executable, "-m", "kiln", "trtexec", "--helpBuildRoute"], capture_output=True, text=True)
+    assert said.returncode == 0 and len(config.all_build_routes) > 8, said
+    listed = [line.strip() for line in said.stdout.splitlines() if line.startswith("  -")]
+    assert listed == config.all_build_routes
+
+
 def test_settings_become_options() -> None:
     builder, config, network = config_and_network()
     assert build_options(config, network)["tf32"] is True

@@ -133,8 +133,10 @@ fn networks_are_written_layer_by_layer() {
     let installed = Installed::new();
     let network = installed.compile(&program("network.c"), "kiln");
     let layers = text(&built().join("libkiln_layers_row_norm.so"));
+    let by_cpp = installed.compile(&program("network.cpp"), "kiln");
     for backend in ["cpu", "reference"] {
         installed.run(&network, &[backend, &layers]);
+        installed.run(&by_cpp, &[backend]);
     }
 }
 

@@ -282,6 +282,15 @@ static void weights(const char *path, const char *backend) {
     OK(kiln_refitter_create(engine, &refitter));
     OK(kiln_refitter_set_file(refitter, path, KILN_CSTR, &json));
     has(json, "\"set\":[\"");
+    REFUSED(kiln_refitter_set_dynamic_range(refitter, "input", KILN_CSTR, -1.0f, 1.0f), KILN_ERROR_INVALID_ARGUMENT, "input");
+    REFUSED(kiln_refitter_set_on_device(refitter, "fc2.bias", KILN_CSTR, &t, 3), KILN_ERROR_INVALID_ARGUMENT, "3 bytes");
+    OK(kiln_refitter_set_stream(refitter, NULL));
+    REFUSED(kiln_refitter_wait(refitter, NULL), KILN_ERROR_INVALID_STATE, "no refit was started");
+    OK(kiln_refitter_start(refitter));
+    REFUSED(kiln_refitter_refit(refitter, NULL), KILN_ERROR_INVALID_STATE, "kiln_refitter_wait");
+    OK(kiln_refitter_wait(refitter, &json));
+    TRUE(strstr(kiln_bytes_data(json), "\"replaced\":") != NULL);
+    kiln_bytes_destroy(json);
     OK(kiln_refitter_refit(refitter, NULL));
     OK(kiln_context_run(context));
     kiln_refitter_destroy(refitter);
