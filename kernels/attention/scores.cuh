@@ -61,6 +61,58 @@ template <class K> DEV void put_mask(const K& k, const FlashParams& p, f32& s, t
     }
 }
 
+// Pairs of the mask that a thread reads before its scores are there: of narrow masks whose keys are neighbours in aligned pairs.
+template <class K> struct SoonMask {
+    typedef Shape<K> T;
+    static constexpr bool SOON = K::MASK && K::SWIZZLED && sizeof(typename K::MaskCell) <= 2u && K::DV <= 128u && K::BN <= 64u;
+    struct alignas(2 * sizeof(typename K::MaskCell)) Pair {
+        typename K::MaskCell a, b;
+    };
+    Pair pairs[SOON ? T::MI : 1u][2][SOON ? T::NJ : 1u];
+    bool there;
+
+    // Reads those of the keys from j0 on, if all are there.
+    DEV void read(const K& k, const FlashParams& p, const typename T::Rows& mask_at, u32 j0, u32 last) {
+        there = false;
+        if constexpr (SOON) {
+            there = j0 + T::WK <= ::min(last, p.mask_length) && (p.whole & MASK_ROWS) != 0u && (p.whole & MASK_PAIRS) != 0u;
+            if (there) {
+#pragma unroll
+                for (u32 i = 0u; i < T::MI; i++) {
+#pragma unroll
+                    for (u32 h = 0u; h < 2u; h++) {
+                        const typename K::MaskCell* row = k.bx3 + mask_at[i][h] + j0 + threadIdx.x % 4u * 2u;
+#pragma unroll
+                        for (u32 j = 0u; j < T::NJ; j++) {
+                            pairs[i][h][j] = *reinterpret_cast<const Pair*>(row + j * 8u);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    // Applies what was read; false where nothing was.
+    DEV bool put(const K& k, const FlashParams& p, typename T::Scores& s) const {
+        if constexpr (SOON) {
+            if (there) {
+#pragma unroll
+                for (u32 i = 0u; i < T::MI; i++) {
+#pragma unroll
+                    for (u32 h = 0u; h < 2u; h++) {
+#pragma unroll
+                        for (u32 j = 0u; j < T::NJ; j++) {
+                            put_mask(k, p, s[i][j][2u * h], pairs[i][h][j].a);
+                            put_mask(k, p, s[i][j][2u * h + 1u], pairs[i][h][j].b);
+                        }
+                    }
+                }
+            }
+        }
+        return there;
+    }
+};
+
 // Applies the mask in the units of the scores: scores begin with it, unless it comes LATE.
 template <class K>
 DEV void add_mask(const K& k, const FlashParams& p, typename Shape<K>::Scores& s, const typename Shape<K>::Rows& mask_at, u32 j0, u32 last) {
@@ -109,9 +161,8 @@ DEV void add_mask(const K& k, const FlashParams& p, typename Shape<K>::Scores& s
     }
 }
 
-// Finishes scores after their products: applies the cap, and the mask if it is LATE.
-template <class K>
-DEV void finish_scores(const K& k, const FlashParams& p, typename Shape<K>::Scores& s, const typename Shape<K>::Rows& mask_at, u32 j0, u32 last) {
+// Applies the cap.
+template <class K> DEV void cap_scores(const FlashParams& p, typename Shape<K>::Scores& s) {
     typedef Shape<K> T;
     if constexpr (K::CAPPED) {
         const f32 cap = p.cap;
@@ -127,6 +178,12 @@ DEV void finish_scores(const K& k, const FlashParams& p, typename Shape<K>::Scor
             }
         }
     }
+}
+
+// Finishes scores after their products: applies the cap, and the mask if it is LATE.
+template <class K>
+DEV void finish_scores(const K& k, const FlashParams& p, typename Shape<K>::Scores& s, const typename Shape<K>::Rows& mask_at, u32 j0, u32 last) {
+    cap_scores<K>(p, s);
     if constexpr (LATE<K>) {
         add_mask(k, p, s, mask_at, j0, last);
     }

@@ -1,6 +1,7 @@
 // Attention in one pass over the keys by wgmma, for sm_90a and elements of 16 bits: every warpgroup has 64 rows, one more copies.
 // Queries, and the rings of two stages of keys and of values, have the swizzle of 128 bytes. The next scores are computed together with
-// the sums of the last weights and values.
+// the sums of the last weights and values. IN_TURNS, one of two warpgroups starts its products when the other one has started its own,
+// so that it weighs while the other one's are computed; BESIDE, a warpgroup weighs while its own sums are computed.
 #pragma once
 #include "../wgmma/barriers.cuh"
 #include "../wgmma/operands.cuh"
@@ -48,6 +49,18 @@ template <class K> struct WgmmaShape {
     DEV static void read(u32 barrier) {
         if (threadIdx.x % 32u == 0u) {
             barrier_arrive(barrier);
+        }
+    }
+
+    // Waits for the turn of a warpgroup, and ends it.
+    DEV static void begin_turn(u32 group) {
+        if constexpr (K::IN_TURNS) {
+            asm volatile("bar.sync %0, %1;" ::"r"(2u + group), "n"(T::THREADS) : "memory");
+        }
+    }
+    DEV static void end_turn(u32 group) {
+        if constexpr (K::IN_TURNS) {
+            asm volatile("bar.arrive %0, %1;" ::"r"(3u - group), "n"(T::THREADS) : "memory");
         }
     }
 
@@ -189,11 +202,21 @@ template <class K> DEV void flash_wgmma(const K& k) {
     typename T::OfRows top;
     typename T::OfRows sum = {};
     typename W::Weights weights;
+    SoonMask<K> mask;
+    mask.read(k, p, of_rows.mask_at, w.first, own > 0u ? w.last : 0u);
     top[0][0] = top[0][1] = cf(MINUS_INFINITY);
-    // Scores of a step to weights.
+    // Scores of a step to weights; the mask of the next step is on its way from then on.
     const auto weigh_scores = [&](typename T::Scores& s, typename T::OfRows& less, u32 step) {
         const u32 j0 = w.first + step * BN;
-        finish_scores(k, p, s, of_rows.mask_at, j0, w.last);
+        if constexpr (SoonMask<K>::SOON) {
+            cap_scores<K>(p, s);
+            if (!mask.put(k, p, s)) {
+                add_mask(k, p, s, of_rows.mask_at, j0, w.last);
+            }
+            mask.read(k, p, of_rows.mask_at, j0 + BN, step + 1u < own ? w.last : 0u);
+        } else {
+            finish_scores(k, p, s, of_rows.mask_at, j0, w.last);
+        }
         if (j0 + BN > ::min(w.valid, w.last) || (K::CAUSAL && j0 + BN > of_rows.all_see + 1u)) {
             exclude<K, BN>(s, of_rows.sees, j0, w.valid, w.last);
         }
@@ -201,6 +224,9 @@ template <class K> DEV void flash_wgmma(const K& k) {
     };
     if (steps > 0u) {
         W::wait_full(W::keys_full(0u), 0u);
+        if (group == 1u) {
+            W::end_turn(group);
+        }
     }
     if (own > 0u) {
         typename T::Scores s;
@@ -219,26 +245,43 @@ template <class K> DEV void flash_wgmma(const K& k) {
         if (next < own) {
             typename T::Scores s;
             typename T::OfRows less;
+            W::begin_turn(group);
             W::start_scores(s, group, next % 2u);
             W::wait_full(W::values_full(step), step);
             W::start_values(o, weights, step % 2u);
+            W::end_turn(group);
             W::template finish_scores<1u>(s);
             W::read(W::keys_empty(next));
-            // Stages are free again while weights are made, and other warpgroups multiply.
-            W::finish_values(o);
-            W::read(W::values_empty(step));
-            weigh_scores(s, less, next);
+            if constexpr (K::BESIDE) {
+                weigh_scores(s, less, next);
+                W::finish_values(o);
+                W::read(W::values_empty(step));
+            } else {
+                // Stages are free again while weights are made, and other warpgroups multiply.
+                W::finish_values(o);
+                W::read(W::values_empty(step));
+                weigh_scores(s, less, next);
+            }
             scale_down<K>(o, less);
             W::pack(weights, s);
         } else {
             W::wait_full(W::values_full(step), step);
             if (step < own) {
+                W::begin_turn(group);
                 W::start_values(o, weights, step % 2u);
+                W::end_turn(group);
                 W::finish_values(o);
+            } else {
+                W::begin_turn(group);
+                W::end_turn(group);
             }
             W::read(W::keys_empty(next));
             W::read(W::values_empty(step));
         }
+    }
+    // The turn after the last one.
+    if (steps > 0u && group == 0u) {
+        W::begin_turn(group);
     }
     release();
     T::meet();

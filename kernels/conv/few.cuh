@@ -6,7 +6,7 @@
 template <class K> DEV void few(const K& k) {
     typedef FewTiles<typename K::Tile> T;
     const auto& p = params<WgmmaConvParams>(k);
-    WindowBox<T::BK> windows(p, 0u, 0u);
+    WindowBox<T::BK, false> windows(p, 0u, 0u, 0u);
     bool begun = false;
     make_few(
         k, p.windows, p.outputs, p.constant != 0u,
@@ -14,11 +14,11 @@ template <class K> DEV void few(const K& k) {
         [&](u32 row, u32 block, u32 to, u32 barrier) {
             // Parts come one after the other.
             if (!begun) {
-                windows = WindowBox<T::BK>(p, row, block);
+                windows = WindowBox<T::BK, false>(p, 0u, row, block);
                 begun = true;
             }
             for (u32 b = 0u; b < T::CHUNK; b++) {
-                windows.copy(k.maps, to + b * T::BN * 128u, barrier);
+                windows.copy(p, k.maps, to + b * T::BN * 128u, barrier);
                 windows.next(p);
             }
         });

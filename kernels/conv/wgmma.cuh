@@ -1,4 +1,4 @@
-// Convolutions of images with channels last by wgmma with TMA.
+// Convolutions of images with channels last by wgmma with TMA. Of images with planes (`K::DEEP`) a batch is a plane of the result.
 #pragma once
 #include "../wgmma/stores.cuh"
 #include "../wgmma/windows.cuh"
@@ -7,12 +7,14 @@
 template <class K> struct ConvCursor {
     typedef WgmmaTiles<typename K::Tile> T;
     u32 col, step;
-    WindowBox<T::BK> windows;
+    WindowBox<T::BK, K::DEEP> windows;
 
     DEV ConvCursor(const K& k, const TilePlace& tile, u32 step)
-        : col(tile.col), step(step), windows(params<WgmmaConvParams>(k), tile.row, step) {}
+        : col(tile.col), step(step), windows(params<WgmmaConvParams>(k), tile.batch, tile.row, step) {}
 
-    DEV void copy_a(const K& k, u32 to, u32 barrier) const { windows.copy(k.maps, to, barrier); }
+    DEV void copy_a(const K& k, u32 to, u32 barrier) const {
+        windows.copy(params<WgmmaConvParams>(k), k.maps, to, barrier);
+    }
 
     DEV void copy_b(const K& k, u32 to, u32 barrier) const {
         if constexpr (K::Tile::SPREAD) {
@@ -31,8 +33,9 @@ template <class K> struct ConvCursor {
 template <class K> DEV void conv(const K& k) {
     typedef WgmmaTiles<typename K::Tile> T;
     const auto& p = params<WgmmaConvParams>(k);
-    const u32 steps = (p.channels + T::BK - 1u) / T::BK * p.taps_y * p.taps_x;
-    const typename T::Product product(p.windows, p.outputs, 1u, steps, p.constant != 0u);
+    const u32 steps = (p.channels + T::BK - 1u) / T::BK * p.taps;
+    const u32 batch = K::DEEP ? p.results / p.windows / p.outputs : 1u;
+    const typename T::Product product(p.windows, p.outputs, batch, steps, p.constant != 0u);
     make_tiles<ConvCursor<K>>(k, product, [&](const TilePlace& tile, u32 line, const typename T::Sums& sum) {
         Stores<K>::put_tile(k, product, p.results, tile, line, sum);
     });

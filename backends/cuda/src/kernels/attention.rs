@@ -5,7 +5,7 @@ mod flash;
 mod tile;
 
 use self::flash::present;
-use self::tile::{Heads, MASK, MOST_KEYS, Tile, element_type, short, tile, wide};
+use self::tile::{Heads, MASK, MOST_KEYS, Order, Tile, element_type, ordered, short, tile, wide};
 use super::wgmma::has_wgmma;
 use crate::tiles;
 use kiln_backend::{BackendError, Tactic};
@@ -57,6 +57,11 @@ flash_kernels! {
     "attention.wgmma_64x128" wide((64, 128), 256, 1);
     "attention.wgmma_64x64" wide((64, 64), 512, 1);
     "attention.wgmma_128x64_split4" wide((128, 64), 256, 4);
+    "attention.wgmma_128x128_turns" ordered((128, 128), 256, Order::InTurns);
+    "attention.wgmma_128x128_beside" ordered((128, 128), 256, Order::Beside);
+    "attention.wgmma_128x96_turns" ordered((128, 96), 256, Order::InTurns);
+    "attention.wgmma_128x64_turns" ordered((128, 64), 512, Order::InTurns);
+    "attention.wgmma_128x64_beside" ordered((128, 64), 512, Order::Beside);
     "attention.mma_128x64_all" short((128, 64), 8, 2);
     "attention.mma_64x64_all" short((64, 64), 4, 4);
 }

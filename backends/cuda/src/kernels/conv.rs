@@ -3,6 +3,7 @@
 pub mod depthwise;
 pub mod few;
 pub mod grouped;
+pub mod groups;
 pub mod lines;
 pub mod mma;
 pub mod wgmma;

@@ -2,6 +2,8 @@
 
 pub mod few;
 pub mod mma;
+pub mod rows;
+pub mod small;
 pub mod sparse;
 pub mod wgmma;
 

@@ -1,5 +1,7 @@
 //! The tables of tensor-core tiles as one list.
 
+use super::conv::groups;
+use super::matmul::small;
 use super::{attention, mma, recurrent, wgmma};
 use crate::tiles::{Family, Tile};
 
@@ -46,6 +48,18 @@ pub fn families() -> Vec<Family> {
             of("conv", mma::table::ROWS, by_mma),
         ),
         family(
+            "Products of many small matrices by mma.sync",
+            "A block has several products, each by one warp or a few, with their whole depth in shared memory; from sm_80 on. Rows \
+             and columns are the most of a product.",
+            of("matmul", small::table::ROWS, |t, tactic| t.listed(tactic)),
+        ),
+        family(
+            "Convolutions with few channels a group by mma.sync",
+            "A block has several groups for a rectangle of windows. What lies under the windows is copied once, and all taps are \
+             multiplied where it lies; channels last; from sm_80 on.",
+            of("conv", groups::table::ROWS, |t, tactic| t.listed(tactic)),
+        ),
+        family(
             "Products by 2:4 sparse weights",
             "`mma.sp` on weights that are packed at build: half of their elements, and the places of these. Weights are the \
              instruction's first operand; from sm_80 on. *bytes* are those of a row before packing.",
@@ -79,6 +93,8 @@ mod tests {
             attention::KERNELS,
             mma::table::KERNELS,
             mma::sparse_table::KERNELS,
+            small::table::KERNELS,
+            groups::table::KERNELS,
             recurrent::KERNELS,
             wgmma::few_table::KERNELS,
             wgmma::table::KERNELS,

@@ -131,9 +131,9 @@ impl Tile {
         Body { shared: self.shared(), maps: 2, scratch: split, ..Body::of(files.name, entries) }.with(code)
     }
 
-    /// A tactic, if the target has the instructions.
-    pub fn tactic(&self, site: &Site<'_>, name: &str, kind: Kind) -> Vec<Tactic> {
-        let estimate_ns = Product::of(site).map(|p| self.estimate(&p, site.target, kind));
+    /// A tactic for a product, if its sizes are known.
+    pub fn tactic(&self, name: &str, target: &Target, kind: Kind, product: Option<Product>) -> Vec<Tactic> {
+        let estimate_ns = product.map(|p| self.estimate(&p, target, kind));
         vec![Tactic { estimate_ns, ..Tactic::plain(name) }]
     }
 

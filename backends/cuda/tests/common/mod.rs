@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "every test uses a part")]
 
 pub mod device;
+mod many;
 pub mod nvrtc;
 pub mod report;
 
@@ -335,7 +336,7 @@ const WINDOWS: &[Window] = &[
 fn convolutions(out: &mut Vec<Case>) {
     use DType::{BF16, F8E4M3, F16, F32, I8};
     let mut rng = Rng::new(12);
-    for (i, w) in WINDOWS.iter().enumerate() {
+    for (i, w) in WINDOWS.iter().chain(many::WINDOWS).enumerate() {
         for (t, sums, tail) in [
             (F16, F16, Tail::Nothing),
             (F16, F16, Tail::Residual),
@@ -365,6 +366,7 @@ fn convolutions(out: &mut Vec<Case>) {
 pub fn cases() -> Vec<Case> {
     let mut out = Vec::new();
     products(&mut out);
+    many::small_products(&mut out);
     by_weights(&mut out);
     by_sparse_weights(&mut out);
     convolutions(&mut out);

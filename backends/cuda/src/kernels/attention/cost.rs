@@ -1,6 +1,6 @@
 //! The time that attention is expected to take.
 
-use super::tile::{Heads, MASK, Tile};
+use super::tile::{Heads, MASK, Order, Tile};
 use crate::target::capability;
 use kiln_codegen::site::Site;
 
@@ -52,7 +52,13 @@ pub fn estimate(site: &Site<'_>, tile: &Tile, heads: &Heads) -> Option<f64> {
     let latent = (each / fit.floor().max(1.0)).ceil() * (BLOCK_CLOCKS[0] + steps * step);
     let clocks = busy.max(latent) + 0.3 * busy.min(latent);
     let waits = if tile.beside.is_some() && site.dtype(MASK).is_some() { MASKED_AT_ONCE } else { 1.0 };
-    let time = waits * clocks / (number("clock_mhz", 1500.0).max(1.0) / 1000.0);
+    let order = match tile.order {
+        Order::After => 1.0,
+        // Products of large heads take the longer time.
+        Order::InTurns if heads.of_values > 128 => 0.98,
+        Order::InTurns | Order::Beside => 1.01,
+    };
+    let time = order * waits * clocks / (number("clock_mhz", 1500.0).max(1.0) / 1000.0);
     let bytes = (batch * (q_heads * queries + kv_heads * keys)) as f64 * width * heads.size as f64;
     let partial = if tile.split > 1 { (batch * q_heads * queries * parts) as f64 * width * 4.0 } else { 0.0 };
     let more = if tile.split > 1 { LAUNCH_NS } else { 0.0 };

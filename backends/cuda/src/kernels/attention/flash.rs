@@ -1,6 +1,6 @@
 //! The kernel of attention in one pass over the keys: its constants, and its launches.
 
-use super::tile::{Heads, MASK, Tile, element_type};
+use super::tile::{Heads, MASK, Order, Tile, element_type};
 use crate::dialect::CUDA;
 use crate::frame::{cell, element};
 use crate::kernels::constants::structure;
@@ -159,6 +159,8 @@ pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
         ("ZERO_NAN", flag("zero_nan")?),
         ("ZERO_EMPTY", flag("zero_empty")?),
         ("SWIZZLED", tile.groups),
+        ("IN_TURNS", tile.order == Order::InTurns),
+        ("BESIDE", tile.order == Order::Beside),
     ] {
         code += &site.constant(name, "bool", yes);
     }

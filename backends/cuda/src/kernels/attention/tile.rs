@@ -27,6 +27,16 @@ pub struct Tile {
     pub beside: Option<usize>,
     /// Whether warpgroups multiply, 64 queries each.
     pub groups: bool,
+    /// When warpgroups weigh scores.
+    pub order: Order,
+}
+
+/// When warpgroups weigh scores: after their products, after their products while another one's are computed, or beside their own.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Order {
+    After,
+    InTurns,
+    Beside,
 }
 
 /// A tile whose keys go through `stages` buffers.
@@ -37,7 +47,7 @@ pub const fn tile(
     most: usize,
     split: usize,
 ) -> Tile {
-    Tile { rows, keys, warps, stages, most, split, beside: None, groups: false }
+    Tile { rows, keys, warps, stages, most, split, beside: None, groups: false, order: Order::After }
 }
 
 /// A tile for so few keys that all are in shared memory, `keys` of them in registers at a time.
@@ -51,12 +61,28 @@ pub const fn short((rows, keys): (usize, usize), warps: usize, beside: usize) ->
         split: 1,
         beside: Some(beside),
         groups: false,
+        order: Order::After,
     }
 }
 
 /// A tile whose queries warpgroups share, 64 each.
 pub const fn wide((rows, keys): (usize, usize), most: usize, split: usize) -> Tile {
-    Tile { rows, keys, warps: (rows / 16, 1), stages: 2, most, split, beside: None, groups: true }
+    Tile {
+        rows,
+        keys,
+        warps: (rows / 16, 1),
+        stages: 2,
+        most,
+        split,
+        beside: None,
+        groups: true,
+        order: Order::After,
+    }
+}
+
+/// A tile of two warpgroups in another order.
+pub const fn ordered((rows, keys): (usize, usize), most: usize, order: Order) -> Tile {
+    Tile { order, ..wide((rows, keys), most, 1) }
 }
 
 /// Keys that may be in shared memory together.

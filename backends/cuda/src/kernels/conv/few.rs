@@ -15,7 +15,7 @@ pub const fn side_results(_: &Tile) -> bool {
 
 /// The tactic of a row of the table.
 pub fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
-    let (kind, channels) = windows(site)?;
+    let (kind, channels) = windows(site, 4..5)?;
     if !(channels * kind.size).is_multiple_of(PART_BYTES) {
         return unsupported("channels that are no multiple of 128 bytes");
     }
@@ -34,14 +34,11 @@ pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
 
 /// The launch of a tile a block, or a cluster.
 pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
-    let (x, k, y) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
-    let g = Geometry::of(cx)?;
-    let (&[_, kh, kw, channels], &[images, oh, ow, outputs]) = (&k[..], &y[..]) else {
-        return unsupported("wgmma of images of other than two dimensions");
-    };
-    let (rows, depth, size) = (images * oh * ow, kh * kw * channels, element_bytes(cx));
-    let image = image(&x, &y, &g, size, tile.rows)?;
-    let chunk = chunk_of(tile, depth * size / PART_BYTES)?;
-    let lines = along(1, size, depth, outputs, [COLUMNS, chunk]);
-    Ok(tile.launches(rows, outputs, params(cx, &g, rows)?.words()?, vec![image, lines]))
+    let (images, g, bytes) = (cx.shape(0)?[0], Geometry::of(cx)?, element_bytes(cx));
+    let params = params(cx, &g, images)?;
+    let (rows, depth) = (params.windows, params.taps * g.channels);
+    let image = image(images, &g, bytes, tile.rows);
+    let chunk = chunk_of(tile, depth * bytes / PART_BYTES)?;
+    let lines = along(1, bytes, depth, g.outputs, [COLUMNS, chunk]);
+    Ok(tile.launches(rows, g.outputs, params.words()?, vec![image, lines]))
 }

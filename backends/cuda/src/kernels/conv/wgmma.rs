@@ -1,21 +1,27 @@
-//! Convolutions of images with channels last by `wgmma`.
+//! Convolutions of images with channels last by `wgmma`, of one to three dimensions.
 
 use super::{Geometry, of_group, size};
+use crate::kernels::constants::constants;
+use crate::kernels::cost::Product;
 use crate::kernels::mma::Kind;
 use crate::kernels::wgmma::operands::{Lies, element_bytes, spread_map};
 use crate::kernels::wgmma::{Files, STAGE_BYTES, Tile, has_wgmma};
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
 use kiln_codegen::{Body, Launch, Map, Windows};
+use kiln_ir::Dim;
 use kiln_ops::layout::Layout;
+use std::ops::Range;
 
 kiln_codegen::params! {
-    /// A convolution of images of two dimensions whose windows TMA copies.
+    /// A convolution whose windows TMA copies. Images of three dimensions are planes that follow each other.
     pub struct WgmmaConvParams {
         /// Windows along y.
         out_height: u32,
         /// Windows along x.
         out_width: u32,
+        /// Taps of a window.
+        taps: u32,
         /// Taps of a window along y.
         taps_y: u32,
         /// Taps of a window along x.
@@ -36,21 +42,36 @@ kiln_codegen::params! {
         channels: u32,
         /// Output channels.
         outputs: u32,
-        /// Windows of all images.
+        /// Windows of all images, or of a plane of the result.
         windows: u32,
         /// Results of all images.
         results: u32,
         /// Whether the weights are constant.
         constant: u32,
+        /// Planes of an image.
+        depth: u32,
+        /// Planes of its result.
+        out_depth: u32,
+        /// Planes from one window to the next.
+        stride_z: i32,
+        /// Planes from one tap to the next.
+        dilation_z: u32,
+        /// Padding before the first plane.
+        pad_z: i32,
+        /// Planes of all images.
+        planes: u32,
     }
 }
 
-/// The parameters of a convolution of so many windows.
-pub fn params(cx: &Cx<'_>, g: &Geometry, windows: usize) -> Result<WgmmaConvParams, BackendError> {
-    let [_, y, x] = &g.axes;
+/// The parameters of a convolution of so many images, whose windows are counted together or by planes.
+pub fn params(cx: &Cx<'_>, g: &Geometry, images: usize) -> Result<WgmmaConvParams, BackendError> {
+    let [z, y, x] = &g.axes;
+    let results = images * size(z.output) * size(y.output) * size(x.output) * g.outputs;
+    let windows = size(y.output) * size(x.output) * if deep(cx.shape(0)?.len()) { 1 } else { images };
     Ok(WgmmaConvParams {
         out_height: size(y.output),
         out_width: size(x.output),
+        taps: size(z.kernel) * size(y.kernel) * size(x.kernel),
         taps_y: size(y.kernel),
         taps_x: size(x.kernel),
         stride_y: y.stride,
@@ -62,8 +83,14 @@ pub fn params(cx: &Cx<'_>, g: &Geometry, windows: usize) -> Result<WgmmaConvPara
         channels: g.channels,
         outputs: g.outputs,
         windows,
-        results: windows * g.outputs,
+        results,
         constant: cx.constant(1),
+        depth: size(z.input),
+        out_depth: size(z.output),
+        stride_z: z.stride,
+        dilation_z: size(z.dilation),
+        pad_z: z.begin,
+        planes: images * size(z.input),
     })
 }
 
@@ -72,19 +99,37 @@ pub const fn side_results(_: &Tile) -> bool {
     false
 }
 
-/// The tactic of a row of the table.
-pub fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
-    let (kind, channels) = windows(site)?;
-    tile.check(weights_lie(channels, of_group(site).map_or(0, |(_, n)| n.max(0) as usize), kind.size))?;
-    Ok(tile.tactic(site, name, kind))
+/// Whether images of this rank have planes.
+fn deep(rank: usize) -> bool {
+    rank == 5
 }
 
-/// Element kind and channels; refuses convolutions whose windows TMA cannot copy.
-pub fn windows(site: &Site<'_>) -> Result<(Kind, usize), BackendError> {
+/// The tactic of a row of the table.
+pub fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
+    let (kind, channels) = windows(site, 3..6)?;
+    tile.check(weights_lie(channels, of_group(site).map_or(0, |(_, n)| n.max(0) as usize), kind.size))?;
+    Ok(tile.tactic(name, site.target, kind, product(site)))
+}
+
+/// The product that a convolution is; tiles end with the planes of the result.
+fn product(site: &Site<'_>) -> Option<Product> {
+    let all = Product::of(site)?;
+    let [m, n, k, count] = all.size;
+    let (_, node) = site.anchor?;
+    let dims = site.graph.ty(*node.outputs.first()?).static_dims()?;
+    let planes = match dims[..] {
+        [images, planes, _, _, _] => (images * planes).max(1) as f64,
+        _ => 1.0,
+    };
+    Some(Product { size: [m / planes, n, k, count * planes], ..all })
+}
+
+/// Element kind and channels; refuses convolutions whose windows TMA cannot copy, and images of other ranks.
+pub fn windows(site: &Site<'_>, ranks: Range<usize>) -> Result<(Kind, usize), BackendError> {
     has_wgmma(site.target)?;
     let attrs = site.op()?.attrs();
-    if Layout::of(attrs) != Layout::ChannelsLast || site.rank(0) != Some(4) {
-        return unsupported("wgmma of other images than those of two dimensions with channels last");
+    if Layout::of(attrs) != Layout::ChannelsLast || !site.rank(0).is_some_and(|r| ranks.contains(&r)) {
+        return unsupported("wgmma of images without channels last, or of other than two dimensions");
     }
     if attrs.int("groups").map_err(op_error)? != 1 {
         return unsupported("wgmma of groups");
@@ -100,8 +145,8 @@ pub fn windows(site: &Site<'_>) -> Result<(Kind, usize), BackendError> {
     };
     let Some((_, node)) = site.anchor else { return unsupported("a region without an anchor") };
     let kernel = node.inputs.get(1).copied().flatten().map(|w| site.graph.ty(w).dims.clone());
-    let side =
-        kernel.and_then(|d| Some(d.get(1)?.as_const()?.max(d.get(2)?.as_const()?))).unwrap_or(i64::MAX);
+    let sides = |d: Vec<Dim>| d.get(1..d.len() - 1)?.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>();
+    let side = kernel.and_then(sides).and_then(|s| s.into_iter().max()).unwrap_or(i64::MAX);
     let reach = (side - 1).saturating_mul(most("dilations")?).saturating_add(most("strides")?);
     if reach > 127 || most("strides")? > 8 || most("pads")? > 127 {
         return unsupported("TMA of windows of more than 127 places or strides above 8");
@@ -121,60 +166,56 @@ pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     let kind = Kind::of_types(site)?;
     let Some((channels, outputs)) = of_group(site) else { return unsupported("weights of unknown shape") };
     let lies = weights_lie(channels.max(0) as usize, outputs.max(0) as usize, kind.size);
-    Ok(tile.body(site, kind, lies, &FILES))
+    let body = tile.body(site, kind, lies, &FILES);
+    Ok(body.with(constants(&[], &[("DEEP", site.rank(0).is_some_and(deep))])))
 }
 
-/// The map of an image x under the windows of the result y: a box has `rows` windows.
-pub fn image(x: &[usize], y: &[usize], g: &Geometry, size: usize, rows: usize) -> Result<Map, BackendError> {
-    let (&[images, height, width, channels], &[_, oh, ow, _]) = (x, y) else {
-        return unsupported("wgmma of images of other than two dimensions");
-    };
+/// The map of so many images under the windows of a convolution: a box has `rows` windows. Planes of images are images of their own.
+pub fn image(images: usize, g: &Geometry, bytes: usize, rows: usize) -> Map {
+    let [over_z, over_y, over_x] = &g.axes;
+    let (width, height, channels) = (size(over_x.input), size(over_y.input), g.channels);
     // Innermost first: where the first window starts, and where the last one does, seen from the last element.
-    let [_, over_y, over_x] = &g.axes;
     let lower = [-over_x.begin, -over_y.begin];
     let upper = [
-        lower[0] + (ow as i64 - 1) * over_x.stride - (width as i64 - 1),
-        lower[1] + (oh as i64 - 1) * over_y.stride - (height as i64 - 1),
+        lower[0] + (over_x.output - 1) * over_x.stride - (over_x.input - 1),
+        lower[1] + (over_y.output - 1) * over_y.stride - (over_y.input - 1),
     ];
     let row = width * channels;
-    Ok(Map {
+    Map {
         input: 0,
-        size,
-        dims: [channels, width, height, images].map(|d| d as u64).to_vec(),
+        size: bytes,
+        dims: [channels, width, height, images * size(over_z.input)].map(|d| d as u64).to_vec(),
         strides: [channels, row, row * height].map(|d| d as u64).to_vec(),
-        block: vec![(STAGE_BYTES / size) as u32, rows as u32],
+        block: vec![(STAGE_BYTES / bytes) as u32, rows as u32],
         windows: Some(Windows {
             lower: lower.map(|n| n as i32),
             upper: upper.map(|n| n as i32),
             steps: [over_x.stride as u32, over_y.stride as u32],
         }),
-    })
+    }
 }
 
 /// The convolution, then its sums where blocks share the depth.
 pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
-    let (x, k, y) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
-    let g = Geometry::of(cx)?;
-    let (&[_, kh, kw, channels], &[images, oh, ow, outputs]) = (&k[..], &y[..]) else {
-        return unsupported("wgmma of images of other than two dimensions");
-    };
-    let rows = images * oh * ow;
-    let size = element_bytes(cx);
-    let image = image(&x, &y, &g, size, tile.m())?;
-    let taps = kh * kw;
+    let (images, g, bytes) = (cx.shape(0)?[0], Geometry::of(cx)?, element_bytes(cx));
+    let (channels, outputs) = (g.channels, g.outputs);
+    let taps = g.axes.iter().map(|a| size(a.kernel)).product::<usize>();
     let apart = || Map {
         input: 1,
-        size,
+        size: bytes,
         dims: [channels, taps, outputs].map(|d| d as u64).to_vec(),
         strides: [channels, channels * taps].map(|d| d as u64).to_vec(),
-        block: vec![(STAGE_BYTES / size) as u32, 1, tile.n as u32],
+        block: vec![(STAGE_BYTES / bytes) as u32, 1, tile.n as u32],
         windows: None,
     };
-    let weights = match weights_lie(channels, outputs, size) {
-        Lies::Spread => spread_map(size, taps * channels, outputs, tile.n),
+    let weights = match weights_lie(channels, outputs, bytes) {
+        Lies::Spread => spread_map(bytes, taps * channels, outputs, tile.n),
         _ => apart(),
     };
-    let tiles = rows.div_ceil(tile.m()) * outputs.div_ceil(tile.n);
-    let params = params(cx, &g, rows)?;
-    Ok(tile.launches(tiles, rows * outputs, params.words()?, vec![image, weights]))
+    let params = params(cx, &g, images)?;
+    let (windows, results) = (params.windows, params.results);
+    let products = results.checked_div(windows * outputs).unwrap_or(0);
+    let tiles = windows.div_ceil(tile.m()) * outputs.div_ceil(tile.n) * products;
+    let maps = vec![image(images, &g, bytes, tile.m()), weights];
+    Ok(tile.launches(tiles, results, params.words()?, maps))
 }

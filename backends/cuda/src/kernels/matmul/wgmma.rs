@@ -1,6 +1,7 @@
 //! Matrix products by `wgmma`.
 
 use super::across;
+use crate::kernels::cost::Product;
 use crate::kernels::mma::Kind;
 use crate::kernels::wgmma::operands::{Lies, element_bytes, spread_map};
 use crate::kernels::wgmma::{Files, STAGE_BYTES, Tile, has_wgmma};
@@ -54,7 +55,7 @@ pub fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, 
         return unsupported("TMA of rows that are not known to be multiples of 16 bytes");
     }
     tile.check(lies(site)?)?;
-    Ok(tile.tactic(site, name, kind))
+    Ok(tile.tactic(name, site.target, kind, Product::of(site)))
 }
 
 /// Layout of B in the stages of a product, if that is known: by the columns of one matrix along the depth.

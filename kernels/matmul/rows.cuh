@@ -1,0 +1,103 @@
+// Products of very few rows by weights that lie along the depth: a warp computes OUTPUTS columns of all ROWS rows, and its lanes share
+// the depth. Weights are read once, as vectors; those of the first AHEAD parts of the depth before what the kernel waits for is done.
+#pragma once
+#include "../prelude/launch.cuh"
+
+struct RowsMatmulParams {
+    u32 columns;
+    u32 depth;
+    u32 constant;
+};
+
+// 16 bytes of elements.
+template <class Cell> struct alignas(16) RowsVector {
+    static constexpr u32 COUNT = 16u / u32(sizeof(Cell));
+    Cell v[COUNT];
+};
+
+// A vector that nothing writes meanwhile, read where this stands: not later, with the next wait.
+template <class Cell> DEV RowsVector<Cell> read_here(const Cell* from) {
+    union {
+        u32 words[4];
+        RowsVector<Cell> vector;
+    } x;
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.words[0]), "=r"(x.words[1]), "=r"(x.words[2]), "=r"(x.words[3])
+                 : "l"(from)
+                 : "memory");
+    return x.vector;
+}
+
+template <class K> DEV void rows(const K& k) {
+    typedef typename K::Cell Cell;
+    typedef RowsVector<Cell> Vector;
+    constexpr u32 COUNT = Vector::COUNT;
+    constexpr u32 PART = 32u * COUNT;
+    const auto& p = params<RowsMatmulParams>(k);
+    const u32 lane = threadIdx.x % 32u;
+    const u32 column = (blockIdx.x * K::WARPS + threadIdx.x / 32u) * K::OUTPUTS;
+    release();
+    // Columns that are not there are the last one.
+    const Cell* weights[K::OUTPUTS];
+#pragma unroll
+    for (u32 o = 0u; o < K::OUTPUTS; o++) {
+        weights[o] = k.bx1 + u64(::min(column + o, p.columns - 1u)) * p.depth + lane * COUNT;
+    }
+    Vector own[K::AHEAD][K::OUTPUTS];
+    const auto read = [&](u32 at) {
+#pragma unroll
+        for (u32 a = 0u; a < K::AHEAD; a++) {
+#pragma unroll
+            for (u32 o = 0u; o < K::OUTPUTS; o++) {
+                const u32 from = at + a * PART;
+                own[a][o] = from + lane * COUNT < p.depth ? read_here(weights[o] + from) : Vector{};
+            }
+        }
+    };
+    if (p.constant != 0u) {
+        read(0u);
+    }
+    depend();
+    if (p.constant == 0u) {
+        read(0u);
+    }
+    f32 sum[K::ROWS][K::OUTPUTS] = {};
+    for (u32 at = 0u; at < p.depth; at += K::AHEAD * PART) {
+#pragma unroll
+        for (u32 a = 0u; a < K::AHEAD; a++) {
+            const u32 from = at + a * PART + lane * COUNT;
+            Vector x[K::ROWS];
+#pragma unroll
+            for (u32 m = 0u; m < K::ROWS; m++) {
+                x[m] = from < p.depth ? *reinterpret_cast<const Vector*>(k.bx0 + u64(m) * p.depth + from) : Vector{};
+            }
+#pragma unroll
+            for (u32 q = 0u; q < COUNT; q++) {
+#pragma unroll
+                for (u32 o = 0u; o < K::OUTPUTS; o++) {
+                    const f32 w = k.wide(own[a][o].v[q]);
+#pragma unroll
+                    for (u32 m = 0u; m < K::ROWS; m++) {
+                        sum[m][o] = __fmaf_rn(k.wide(x[m].v[q]), w, sum[m][o]);
+                    }
+                }
+            }
+        }
+        if (at + K::AHEAD * PART < p.depth) {
+            read(at + K::AHEAD * PART);
+        }
+    }
+#pragma unroll
+    for (u32 m = 0u; m < K::ROWS; m++) {
+#pragma unroll
+        for (u32 o = 0u; o < K::OUTPUTS; o++) {
+#pragma unroll
+            for (u32 by = 16u; by > 0u; by /= 2u) {
+                sum[m][o] += __shfl_xor_sync(0xffffffffu, sum[m][o], by);
+            }
+            if (lane == m * K::OUTPUTS + o && column + o < p.columns) {
+                k.emit0(m * p.columns + column + o, sum[m][o]);
+            }
+        }
+    }
+}
