@@ -1,5 +1,6 @@
-// Products of very few rows by weights that lie along the depth: a warp computes OUTPUTS columns of all ROWS rows, and its lanes share
-// the depth. Weights are read once, as vectors; those of the first AHEAD parts of the depth before what the kernel waits for is done.
+// Products of very few rows by weights, ROWS in all. Weights that lie along the depth: a warp computes OUTPUTS columns, and its lanes
+// share the depth. Weights that lie across it: a block computes OUTPUTS columns, a lane a vector of them, and all others share the
+// depth. Weights are read once; those of the first AHEAD parts of the depth before what the kernel waits for is done.
 #pragma once
 #include "../prelude/launch.cuh"
 
@@ -98,6 +99,88 @@ template <class K> DEV void rows(const K& k) {
             if (lane == m * K::OUTPUTS + o && column + o < p.columns) {
                 k.emit0(m * p.columns + column + o, sum[m][o]);
             }
+        }
+    }
+}
+
+template <class K> DEV void rows_across(const K& k) {
+    typedef typename K::Cell Cell;
+    typedef RowsVector<Cell> Vector;
+    constexpr u32 COUNT = Vector::COUNT;
+    // Lanes beside each other, and lines of weights of a warp, and of a block.
+    constexpr u32 BESIDE = K::OUTPUTS / COUNT;
+    constexpr u32 LINES = 32u / BESIDE;
+    constexpr u32 PART = LINES * K::WARPS;
+    __shared__ f32 sums[K::WARPS][K::ROWS][K::OUTPUTS];
+    const auto& p = params<RowsMatmulParams>(k);
+    const u32 lane = threadIdx.x % 32u;
+    const u32 warp = threadIdx.x / 32u;
+    const u32 column = blockIdx.x * K::OUTPUTS + lane % BESIDE * COUNT;
+    const u32 line = warp * LINES + lane / BESIDE;
+    release();
+    const Cell* weights = k.bx1 + (column < p.columns ? column : 0u);
+    Vector own[K::AHEAD];
+    const auto read = [&](u32 at) {
+#pragma unroll
+        for (u32 a = 0u; a < K::AHEAD; a++) {
+            const u32 from = at + a * PART + line;
+            own[a] = from < p.depth ? read_here(weights + u64(from) * p.columns) : Vector{};
+        }
+    };
+    if (p.constant != 0u) {
+        read(0u);
+    }
+    depend();
+    if (p.constant == 0u) {
+        read(0u);
+    }
+    f32 sum[K::ROWS][COUNT] = {};
+    for (u32 at = 0u; at < p.depth; at += K::AHEAD * PART) {
+#pragma unroll
+        for (u32 a = 0u; a < K::AHEAD; a++) {
+            const u32 from = at + a * PART + line;
+            f32 x[K::ROWS];
+#pragma unroll
+            for (u32 m = 0u; m < K::ROWS; m++) {
+                x[m] = from < p.depth ? k.wide(k.bx0[m * p.depth + from]) : 0.0f;
+            }
+#pragma unroll
+            for (u32 q = 0u; q < COUNT; q++) {
+                const f32 w = k.wide(own[a].v[q]);
+#pragma unroll
+                for (u32 m = 0u; m < K::ROWS; m++) {
+                    sum[m][q] = __fmaf_rn(x[m], w, sum[m][q]);
+                }
+            }
+        }
+        if (at + K::AHEAD * PART < p.depth) {
+            read(at + K::AHEAD * PART);
+        }
+    }
+#pragma unroll
+    for (u32 m = 0u; m < K::ROWS; m++) {
+#pragma unroll
+        for (u32 q = 0u; q < COUNT; q++) {
+#pragma unroll
+            for (u32 by = BESIDE; by < 32u; by *= 2u) {
+                sum[m][q] += __shfl_xor_sync(0xffffffffu, sum[m][q], by);
+            }
+            if (lane < BESIDE) {
+                sums[warp][m][lane * COUNT + q] = sum[m][q];
+            }
+        }
+    }
+    __syncthreads();
+    for (u32 e = threadIdx.x; e < K::ROWS * K::OUTPUTS; e += K::WARPS * 32u) {
+        const u32 m = e / K::OUTPUTS;
+        const u32 at = blockIdx.x * K::OUTPUTS + e % K::OUTPUTS;
+        f32 all = 0.0f;
+#pragma unroll
+        for (u32 w = 0u; w < K::WARPS; w++) {
+            all += sums[w][m][e % K::OUTPUTS];
+        }
+        if (at < p.columns) {
+            k.emit0(m * p.columns + at, all);
         }
     }
 }

@@ -7,7 +7,7 @@ use super::{self as matmul, Row};
 use kiln_codegen::Kernel;
 
 #[rustfmt::skip]
-tile_kernels! { Row, "small_":
+tile_kernels! { Row, "mma_small_":
     "8x1" [matmul] Row { matrices: 8, warps: (1, 1) };
     "4x1" [matmul] Row { matrices: 4, warps: (1, 1) };
     "4x2" [matmul] Row { matrices: 4, warps: (2, 1) };
