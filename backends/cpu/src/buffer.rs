@@ -45,8 +45,8 @@ pub struct Pool {
 struct Sizes {
     /// The operation that takes buffers now.
     operation: u32,
-    /// Lines of the largest buffer by operation and purpose.
-    lines: HashMap<(u32, String), usize>,
+    /// Purposes of buffers and lines of the largest, by operation.
+    lines: HashMap<u32, Vec<(String, usize)>>,
 }
 
 #[derive(Default)]
@@ -109,15 +109,19 @@ impl Pool {
     /// Lines that the operation's buffer for this purpose had at most.
     fn remembered(&self, what: &str) -> usize {
         let sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
-        sizes.lines.get(&(sizes.operation, what.to_owned())).copied().unwrap_or(0)
+        let own = sizes.lines.get(&sizes.operation);
+        own.and_then(|all| all.iter().find(|(w, _)| w == what)).map_or(0, |(_, lines)| *lines)
     }
 
     /// Notes the lines of a buffer that was taken.
     fn remember(&self, what: &str, lines: usize) {
         let mut sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (sizes.operation, what.to_owned());
-        let most = sizes.lines.entry(key).or_insert(0);
-        *most = lines.max(*most);
+        let operation = sizes.operation;
+        let own = sizes.lines.entry(operation).or_default();
+        match own.iter_mut().find(|(w, _)| w == what) {
+            Some((_, most)) => *most = lines.max(*most),
+            None => own.push((what.to_owned(), lines)),
+        }
     }
 
     /// Number of buffers that were taken from the system so far.

@@ -1,14 +1,15 @@
 //! Schedule of a program's steps: operations in order, with the last use of every value.
 
 use crate::fast::kept::Kept;
+use crate::fast::pointwise::Made;
+use crate::fast::pointwise::tail::Tail;
 use crate::fast::{self, RunCx};
 use crate::tactics::FAST;
 use crate::value::Val;
 use kiln_backend::{BackendError, Program, Step, Tactic};
-use kiln_ir::expr::Expr;
 use kiln_ir::graph::Uses;
-use kiln_ir::{Graph, IrError, Node, NodeId, Source, Tensor, TensorType, ValueId};
-use std::collections::HashSet;
+use kiln_ir::{DType, Graph, IrError, Node, NodeId, Source, Tensor, TensorType, ValueId};
+use std::collections::{HashMap, HashSet};
 
 /// Operations of all steps.
 pub(crate) struct Schedule {
@@ -32,6 +33,8 @@ pub(crate) struct Operation {
     pub(crate) outputs: Vec<ValueId>,
     /// Whether nobody reads each output.
     pub(crate) unused: Vec<bool>,
+    /// What it computes after its own node; the inputs are behind those of the node.
+    tail: Option<Last>,
 }
 
 /// Implementation of an operation.
@@ -41,7 +44,16 @@ enum Work {
     /// A fast path, where it covers the case.
     Path(fast::Path, usize, Option<Kept>),
     /// Part of a group of pointwise nodes.
-    Fused(Box<Expr>),
+    Fused(Box<Made>),
+}
+
+/// Pointwise nodes that an operation computes after its own.
+struct Last {
+    made: Box<Made>,
+    /// The node of the result.
+    node: NodeId,
+    /// Which of the inputs the operation's own result is.
+    own: usize,
 }
 
 impl Schedule {
@@ -85,7 +97,44 @@ fn operations(
             None => Operation::single(id, graph, node, (depth, fixed)),
         });
     }
-    Ok(operations)
+    Ok(with_tails(graph, operations, (&step.nodes, uses)))
+}
+
+/// Joins operations of one result with the pointwise ones that alone read them.
+fn with_tails(graph: &Graph, all: Vec<Operation>, (nodes, uses): (&[NodeId], &Uses)) -> Vec<Operation> {
+    let mut readers: HashMap<ValueId, usize> = HashMap::new();
+    for v in all.iter().flat_map(|o| o.inputs.iter().flatten()) {
+        *readers.entry(*v).or_default() += 1;
+    }
+    let alone = |v: &ValueId| {
+        let inside = uses.of_value(*v).iter().all(|(reader, _)| nodes.contains(reader));
+        inside && !uses.is_output(*v) && readers.get(v) == Some(&1)
+    };
+    let mut joined: Vec<Operation> = Vec::with_capacity(all.len());
+    for op in all {
+        let place = joined.iter().position(|before| before.leads_to(&op, graph) && alone(&before.outputs[0]));
+        // What else it reads is there before the operation that it joins runs.
+        let ready = |at: usize| {
+            let later = joined[at..].iter().flat_map(|o| &o.outputs);
+            let own = joined[at].outputs[0];
+            later.filter(|&&v| v != own).all(|v| !op.inputs.contains(&Some(*v)))
+        };
+        match (place.filter(|&at| ready(at)), op.work) {
+            (Some(at), Work::Fused(made)) => {
+                let before = &mut joined[at];
+                let own = op.inputs.iter().position(|v| *v == Some(before.outputs[0])).unwrap_or_default();
+                before
+                    .inputs
+                    .extend(op.inputs.iter().enumerate().filter(|(i, _)| *i != own).map(|(_, v)| *v));
+                before.last = vec![false; before.inputs.len()];
+                before.outputs = op.outputs;
+                before.unused = op.unused;
+                before.tail = Some(Last { made, node: op.node, own });
+            }
+            (_, work) => joined.push(Operation { work, ..op }),
+        }
+    }
+    joined
 }
 
 /// The depth of blocks that a tactic asks for.
@@ -114,18 +163,35 @@ impl Operation {
             last: vec![false; node.inputs.len()],
             outputs: node.outputs.clone(),
             unused: vec![false; node.outputs.len()],
+            tail: None,
         }
     }
 
     fn fused(f: fast::pointwise::Fused, node: &Node) -> Operation {
         Operation {
             node: f.root,
-            work: Work::Fused(Box::new(f.expr)),
+            work: Work::Fused(Box::new(Made::new(f.expr))),
             last: vec![false; f.inputs.len()],
             inputs: f.inputs.into_iter().map(Some).collect(),
             outputs: node.outputs.clone(),
             unused: vec![false; node.outputs.len()],
+            tail: None,
         }
+    }
+
+    /// Whether another operation is pointwise, of elements of whole bytes, and reads the only result of this one, which has its shape.
+    fn leads_to(&self, other: &Operation, graph: &Graph) -> bool {
+        let ([own], [to], Work::Path(..), Work::Fused(_), None) =
+            (&self.outputs[..], &other.outputs[..], &self.work, &other.work, &self.tail)
+        else {
+            return false;
+        };
+        let (a, b) = (graph.ty(*own), graph.ty(*to));
+        let whole = other.inputs.iter().flatten().chain([to]).all(|v| graph.ty(*v).dtype.bits() >= 8);
+        other.inputs.contains(&Some(*own))
+            && whole
+            && a.dims == b.dims
+            && [DType::F32, DType::I32].contains(&a.dtype)
     }
 
     /// Runs it. Errors name the layer.
@@ -134,18 +200,48 @@ impl Operation {
         match &self.work {
             Work::Fused(expr) => return Ok(vec![fast::pointwise::run(expr, node, args, cx)?]),
             Work::Path(path, depth, kept) => {
+                let mut rest = args.split_off(node.inputs.len().min(args.len()));
                 check_indices(node, &args)?;
                 if let Some(empty) = node.op.empty_results(&cx.types(node)) {
-                    return Ok(empty.into_iter().map(Val::Shared).collect());
+                    return self.finish(empty.into_iter().map(Val::Shared).collect(), rest, cx);
                 }
-                if let Some(outs) = fast::run(*path, node, &mut args, cx, (*depth, kept.as_ref()))? {
-                    return Ok(outs);
+                let shape = self.outputs.first().and_then(|v| cx.shapes.shape(*v));
+                let tail = self.tail.as_ref().zip(shape);
+                if let Some((last, _)) = &tail {
+                    rest.insert(last.own, None);
                 }
-                cx.fell_back.set(true);
+                let tail = tail.map(|(last, shape)| Tail::new(&last.made, &rest, &shape));
+                let done = fast::run(*path, node, &mut args, cx, (*depth, kept.as_ref(), tail.as_ref()))?;
+                drop(tail);
+                let outs = match done {
+                    Some((outs, true)) => return Ok(outs),
+                    Some((outs, false)) => outs,
+                    None => {
+                        cx.fell_back.set(true);
+                        oracle(node, &args)?
+                    }
+                };
+                return self.finish(outs, rest, cx);
             }
             Work::Oracle => {}
         }
         oracle(node, &args)
+    }
+
+    /// Computes the tail, if there is one, of results that its kernel left without it.
+    fn finish(
+        &self,
+        mut outs: Vec<Val>,
+        mut rest: Vec<Option<Val>>,
+        cx: &RunCx<'_>,
+    ) -> Result<Vec<Val>, BackendError> {
+        let Some(last) = &self.tail else { return Ok(outs) };
+        match rest.get_mut(last.own) {
+            Some(own @ None) => *own = outs.pop(),
+            // Shapes were not known.
+            _ => rest.insert(last.own.min(rest.len()), outs.pop()),
+        }
+        Ok(vec![fast::pointwise::run(&last.made, node(cx.graph, last.node)?, rest, cx)?])
     }
 }
 
@@ -185,5 +281,31 @@ fn mark_last_uses(graph: &Graph, steps: &mut [Vec<Operation>]) {
                 *last = later.insert(*v);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_ir::{Attrs, Bytes, Fact, Op};
+
+    /// Operations of one step with a product, a function of it, and, if asked for, the product among the results.
+    fn count(marked: bool) -> usize {
+        let mut g = Graph::new("step");
+        let ty = |dims: [i64; 2]| Fact::of(TensorType::new(DType::F32, dims));
+        let (a, b) = (g.add_input("a", ty([3, 4])), g.add_input("b", ty([4, 5])));
+        let op = |name: &str| Op::new(name, Attrs::new()).unwrap();
+        let product = g.add_node("product", op("matmul"), &[Some(a), Some(b)]).unwrap()[0];
+        let relu = g.add_node("relu", op("relu"), &[Some(product)]).unwrap()[0];
+        g.outputs = if marked { vec![relu, product] } else { vec![relu] };
+        let tactic = Tactic::plain(FAST);
+        let mut program = Program::step_per_node(g.clone(), &tactic);
+        program.steps = vec![Step::new("all", g.order().to_vec(), tactic, Bytes::from(Vec::new()))];
+        Schedule::new(&program, false).unwrap().step(0, 0).len()
+    }
+
+    #[test]
+    fn kernels_take_the_pointwise_layers_that_alone_read_them() {
+        assert_eq!([count(false), count(true)], [1, 2]);
     }
 }

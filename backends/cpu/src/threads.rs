@@ -236,6 +236,12 @@ impl<'a, T> Parts<'a, T> {
         // SAFETY: inside of the slice, which is borrowed as long as `self`; disjoint as the contract says.
         unsafe { std::slice::from_raw_parts_mut(self.data.add(start), end.saturating_sub(start)) }
     }
+
+    /// The address of the first of some elements, if all of them are there.
+    pub(crate) fn address(&self, start: usize, end: usize) -> Option<*mut T> {
+        // SAFETY: the element is inside of the slice, or the end of it.
+        (start <= end && end <= self.len).then(|| unsafe { self.data.add(start) })
+    }
 }
 
 /// Calls `body` with each chunk of `size` elements and its number, on several threads; a task has at least `least` chunks.

@@ -151,6 +151,11 @@ impl Out {
         }
     }
 
+    /// Bytes of an element; those of four bits count as one.
+    pub fn size(&self) -> usize {
+        self.dtype.bits().div_ceil(8) as usize
+    }
+
     /// The bytes. Empty only if the tensor is: an `Out` is the only holder of its memory.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         Arc::get_mut(&mut self.buf).map(Buf::bytes_mut).unwrap_or_default()

@@ -175,7 +175,7 @@ fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
                 (&left, &weights, Bias::None),
                 c,
                 (n, 0),
-                How { depth: kept_depth, pool: &pool, kept: None },
+                How { depth: kept_depth, pool: &pool, kept: None, tail: None },
             );
         }
         few(&weights, &a, n, rows, c);

@@ -1,9 +1,8 @@
 //! `conv` of floats: windows packed on the fly into a matrix product, or, where every channel is alone, tap by tap.
 
-use super::gemm::{Bias, How, Right, Size, Strided, floats, floats_mut, gemm, scratch};
+use super::gemm::{Bias, How, Right, Size, Strided, floats, floats_mut, gemm_into, scratch};
 use super::windows::{Conv, Spatial, spatial, volume};
 use super::{NodeCx, Types, conv_integer, conv_last, depthwise};
-use crate::buffer::Pool;
 use crate::threads;
 use kiln_backend::BackendError;
 use kiln_ir::DType;
@@ -11,7 +10,6 @@ use kiln_ops::conv::geometry;
 use kiln_ops::conv::window::{self, Axis};
 use kiln_ops::layout::Layout;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// The windows of some channels of one image as a matrix: a row for each channel and tap, a column for each window. The image has its
 /// padding around it.
@@ -123,12 +121,13 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let Some(axes) = axes.and_then(|a| window::numbers(&a)).and_then(spatial) else { return Ok(false) };
     let (Some(out), Ok(groups)) = (cx.out_shape(0), attrs.int("groups")) else { return Ok(false) };
     let pool = cx.pool.clone();
-    let how = How { pool: &pool, ..cx.how(0) };
     if out.contains(&0) {
         return cx.write_floats(0, &out, |_| Ok(()));
     }
     let channels = sx[layout.channel_axis(sx.len())];
     let (groups, m, depth) = (groups as usize, sw[0], sw[layout.channel_axis(sw.len())]);
+    let tail = if depth > 0 { cx.take_tail(DType::F32) } else { None };
+    let how = How { pool: &pool, tail, ..cx.how(0) };
     let conv = Conv { x: &x, w: &w, bias: bias.as_deref(), axes, groups, channels, m, depth };
     cx.write_floats(0, &out, |y| match layout {
         Layout::ChannelsLast if depth > 0 => conv_last::run(&conv, y, how),
@@ -140,23 +139,23 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
             });
             Ok(())
         }
-        Layout::Linear => linear(&conv, y, (how.depth, &pool)),
+        Layout::Linear => linear(&conv, y, how),
     })
 }
 
-fn linear(c: &Conv<'_>, y: &mut [f32], how: (usize, &Arc<Pool>)) -> Result<(), BackendError> {
+fn linear(c: &Conv<'_>, y: &mut [f32], how: How<'_>) -> Result<(), BackendError> {
     let Conv { x, w, axes, groups, channels, m, depth, .. } = c;
     let (inputs, windows) = (volume(axes, |a| a.input), volume(axes, |a| a.output));
     let taps = volume(axes, |a| a.kernel);
     let s = Size { m: m / (*groups).max(1), n: windows, k: depth * taps };
     if *depth == 1 && *groups > 1 {
-        depthwise::planes(c, y);
+        depthwise::planes(c, how.tail, y);
         return Ok(());
     }
     let pointwise = taps == 1 && axes.iter().all(|a| a.stride == 1 && a.begin == 0 && a.end == 0);
     let whole = axes.iter().all(|a| a.begin == 0 && padded(a) == a.input as usize);
     let room = axes.iter().map(padded).fold(*depth, usize::saturating_mul);
-    let mut room = scratch(how.1, if pointwise || whole { 0 } else { room }, "an image with its padding")?;
+    let mut room = scratch(how.pool, if pointwise || whole { 0 } else { room }, "an image with its padding")?;
     let places = if pointwise { Vec::new() } else { places(axes, *depth) };
     for (i, y) in y.chunks_exact_mut(s.m * windows).enumerate() {
         let (image, g) = (i / groups, i % groups);
@@ -164,14 +163,17 @@ fn linear(c: &Conv<'_>, y: &mut [f32], how: (usize, &Arc<Pool>)) -> Result<(), B
         let x = &x[start..start + depth * inputs];
         let left = Strided { data: &w[g * s.m * s.k..], row: s.k, col: 1 };
         let bias = c.bias.map_or(Bias::None, |b| Bias::Rows(&b[g * s.m..(g + 1) * s.m]));
+        let how = How { kept: None, tail: how.tail.map(|t| t.from(i * s.m * windows)), ..how };
         match pointwise {
-            true => gemm(s, &left, &Strided { data: x, row: inputs, col: 1 }, bias, y, how)?,
+            true => {
+                gemm_into(s, (&left, &Strided { data: x, row: inputs, col: 1 }, bias), y, (windows, 0), how)?
+            }
             false => {
                 if !whole {
                     pad(axes, x, floats_mut(&mut room));
                 }
                 let x = if whole { x } else { floats(&room) };
-                gemm(s, &left, &Windows { x, axes, taps: &places }, bias, y, how)?
+                gemm_into(s, (&left, &Windows { x, axes, taps: &places }, bias), y, (windows, 0), how)?
             }
         }
     }

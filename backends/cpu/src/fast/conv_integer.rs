@@ -39,6 +39,10 @@ impl Columns for Weights<'_> {
         };
         self.w.at(j * self.depth * self.taps + at)
     }
+
+    fn signed(&self) -> bool {
+        self.w.signed
+    }
 }
 
 /// The bytes of a tensor with channels last.
@@ -78,16 +82,18 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let Some(x) = Narrow::of(vx.dtype(), moved.as_deref().unwrap_or(vx.bytes())) else { return Ok(false) };
     let (windows, taps) = (volume(&axes, |a| a.output), volume(&axes, |a| a.kernel));
     let s = Size { m: sx[0] * windows, n, k: depth * taps };
-    let mut out = Out::new(cx.pool, DType::I32, &shape, &cx.node.name)?;
-    let y = out.elems_mut::<i32>();
+    let tail = cx.take_tail(DType::I32);
+    let mut out = Out::new(cx.pool, tail.map_or(DType::I32, |t| t.result()), &shape, &cx.node.name)?;
     for g in 0..groups {
         let weights = Weights { w: w.from(g * n * s.k), layout, depth, taps };
-        let panels = words::panels(s, &weights, cx.kept.map(|k| (k, g)))?;
         let rows = Windows { x, axes: &axes, channels, first: g * depth, depth };
-        let target = match layout {
-            Layout::ChannelsLast => Target::of(y, g * n, 1, [usize::MAX, outputs, 0]),
-            Layout::Linear => Target::of(y, g * n * windows, windows, [windows, 1, outputs * windows]),
-        };
+        let panels = words::panels(s, (&rows, &weights), cx.kept.map(|k| (k, g)))?;
+        let mut target = Target::of(&mut out, tail, outputs);
+        target.first = g * n;
+        if layout == Layout::Linear {
+            target.first = g * n * windows;
+            (target.column, target.rows) = (windows, [windows, 1, outputs * windows]);
+        }
         words::product(s, &rows, &panels, bias.map(|b| &b[g * n..(g + 1) * n]), &target);
     }
     cx.push(out.done());
@@ -102,6 +108,21 @@ fn place(a: &Axis<i64>, o: usize, tap: usize) -> Option<usize> {
 
 impl Rows for Windows<'_> {
     fn fill(&self, row: usize, to: &mut [i16]) {
+        self.gather(row, to, |at, to| self.x.widen(at, to));
+    }
+
+    fn bytes(&self, row: usize, to: &mut [u8]) {
+        self.gather(row, to, |at, to| self.x.copy(at, to));
+    }
+
+    fn unsigned(&self) -> bool {
+        !self.x.signed
+    }
+}
+
+impl Windows<'_> {
+    /// Writes the elements under a window, neighbours by `put`; padding is zero.
+    fn gather<T: Copy + Default>(&self, row: usize, to: &mut [T], put: impl Fn(usize, &mut [T])) {
         let [d, h, w] = self.axes;
         let [od, oh, ow] = self.axes.each_ref().map(|a| a.output as usize);
         let at = [row / (oh * ow) % od, row / ow % oh, row % ow];
@@ -113,18 +134,18 @@ impl Rows for Windows<'_> {
         let whole = whole && start >= 0 && start + w.kernel <= w.input;
         for (i, to) in to.chunks_exact_mut(line).enumerate().take(kd * kh) {
             let (Some(z), Some(y)) = (place(d, at[0], i / kh), place(h, at[1], i % kh)) else {
-                to.fill(0);
+                to.fill(T::default());
                 continue;
             };
             let row = ((image + z) * h.input as usize + y) * w.input as usize;
             if whole {
-                self.x.widen((row + start as usize) * self.channels, to);
+                put((row + start as usize) * self.channels, to);
                 continue;
             }
             for (k, to) in to.chunks_exact_mut(self.depth).enumerate() {
                 match place(w, at[2], k) {
-                    Some(x) => self.x.widen((row + x) * self.channels + self.first, to),
-                    None => to.fill(0),
+                    Some(x) => put((row + x) * self.channels + self.first, to),
+                    None => to.fill(T::default()),
                 }
             }
         }

@@ -1,7 +1,8 @@
 //! `conv` of floats with channels last: all windows of the batch are the rows of a product with the weights.
 
 use super::depthwise;
-use super::gemm::{Bias, How, Left, Size, Strided, gemm_into, slices};
+use super::few::Few;
+use super::gemm::{Bias, Group, How, Left, Size, Strided, gemm_into, side_by_side, slices};
 use super::micro::MAX_ROWS;
 use super::windows::{Conv, Spatial, volume};
 use kiln_backend::BackendError;
@@ -11,7 +12,7 @@ use std::ops::Range;
 /// Writes y, which has all elements: [N, windows.., M].
 pub fn run(c: &Conv<'_>, y: &mut [f32], how: How<'_>) -> Result<(), BackendError> {
     if c.depth == 1 && c.groups > 1 && c.m == c.channels {
-        depthwise::last(c, y);
+        depthwise::last(c, how.tail, y);
         return Ok(());
     }
     let n = c.m / c.groups.max(1);
@@ -19,17 +20,26 @@ pub fn run(c: &Conv<'_>, y: &mut [f32], how: How<'_>) -> Result<(), BackendError
     let single = c.axes.iter().all(|a| (a.kernel, a.stride, a.begin) == (1, 1, 0) && a.input == a.output);
     let k = c.depth * volume(&c.axes, |a| a.kernel);
     let s = Size { m: y.len() / c.m, n, k };
-    for g in 0..c.groups {
-        let windows = Windows::new(c, g * c.depth);
-        let elements = Strided { data: c.x.get(g * c.depth..).unwrap_or_default(), row: c.channels, col: 1 };
-        let left: &dyn Left = if single { &elements } else { &windows };
-        // A row for each output channel.
-        let right = Strided { data: &c.w[g * n * k..], row: 1, col: k };
+    let windows: Vec<_> = (0..c.groups).map(|g| Windows::new(c, g * c.depth)).collect();
+    let elements: Vec<_> = (0..c.groups)
+        .map(|g| Strided { data: c.x.get(g * c.depth..).unwrap_or_default(), row: c.channels, col: 1 })
+        .collect();
+    // A row for each output channel.
+    let right: Vec<_> = (0..c.groups).map(|g| Strided { data: &c.w[g * n * k..], row: 1, col: k }).collect();
+    let group = |g: usize| -> Group<'_> {
+        let left: &dyn Left = if single { &elements[g] } else { &windows[g] };
         let bias = c.bias.map_or(Bias::None, |b| Bias::Columns(&b[g * n..(g + 1) * n]));
-        let how = How { kept: how.kept.map(|(kept, _)| (kept, g)), ..how };
-        gemm_into(s, (left, &right, bias), y, (c.m, g * n), how)?;
+        (left, &right[g], bias)
+    };
+    if let (1, Some(few)) = (c.groups, Few::new(c, how.pool)?) {
+        let bias = c.bias.map_or(Bias::None, Bias::Columns);
+        return gemm_into(s, (&few, &right[0], bias), y, (c.m, 0), How { depth: how.depth.max(k), ..how });
     }
-    Ok(())
+    if c.groups == 1 {
+        return gemm_into(s, group(0), y, (c.m, 0), how);
+    }
+    let groups: Vec<_> = (0..c.groups).map(group).collect();
+    side_by_side(s, &groups, y, how)
 }
 
 /// The elements under windows as a matrix: a row for each window, a column for each tap and channel.
@@ -101,20 +111,21 @@ fn place(a: &Axis<i64>, o: i64, tap: usize) -> Option<usize> {
 
 /// A window: its image and coordinates.
 #[derive(Clone, Copy)]
-struct At {
-    image: usize,
-    at: [i64; 3],
+pub struct At {
+    pub image: usize,
+    pub at: [i64; 3],
 }
 
 impl At {
-    fn of(axes: &Spatial, row: usize) -> At {
+    /// A window by its number.
+    pub fn of(axes: &Spatial, row: usize) -> At {
         let [d, h, w] = axes.each_ref().map(|a| a.output as usize);
         let at = [row / (w * h) % d, row / w % h, row % w].map(|o| o as i64);
         At { image: row / (w * h * d), at }
     }
 
     /// The next window.
-    fn next(mut self, axes: &Spatial) -> At {
+    pub fn next(mut self, axes: &Spatial) -> At {
         for (at, a) in self.at.iter_mut().zip(axes).rev() {
             *at += 1;
             if *at < a.output {

@@ -110,6 +110,7 @@ fn copy<const N: usize>(from: &[u8], to: &mut [u8], base: isize, maps: Vec<Map>,
     let Some((base, maps)) = merged(base, maps) else { return to.fill(value) };
     let job = Copy { from, base, maps, fill: value };
     match job.transposed() {
+        _ if job.woven(to) => {}
         Some(other) => job.blocks(other, to),
         None => job.rows(to),
     }
@@ -227,6 +228,56 @@ impl<const N: usize> Copy<'_, N> {
             return None;
         }
         outer.iter().position(|m| matches!(m, Map::Step { len, step: 1 } if *len >= 4))
+    }
+
+    /// Copies where rows have two or three elements of lines that lie apart, as images with channels last are made; false otherwise.
+    fn woven(&self, to: &mut [[u8; N]]) -> bool {
+        let [outer @ .., Map::Step { len: wide, step: 1 }, Map::Step { len: lines @ 2..4, step }] =
+            &self.maps[..]
+        else {
+            return false;
+        };
+        let (wide, lines) = (*wide, *lines);
+        if wide < BLOCK || (0..=1).contains(step) {
+            return false;
+        }
+        let (points, parts) = (Checkpoints::here(), Parts::new(to));
+        let count = outer.iter().map(Map::len).product::<usize>();
+        let pieces = wide.div_ceil(TASK);
+        threads::each(count * pieces, |task| {
+            points.pass();
+            let (row, first) = (task / pieces, task % pieces * TASK);
+            let end = wide.min(first + TASK);
+            self.each_row(outer, row..row + 1, |row, place| {
+                // SAFETY: each piece of a row belongs to one task.
+                let to = unsafe { parts.part((row * wide + first) * lines, (row * wide + end) * lines) };
+                if place == OUTSIDE {
+                    return to.fill(self.fill);
+                }
+                let line = |j: isize| {
+                    let at = (place + j * step) as usize + first;
+                    &self.from[at..at + end - first]
+                };
+                let (a, b) = (line(0), line(1));
+                match lines {
+                    2 => to
+                        .as_chunks_mut::<2>()
+                        .0
+                        .iter_mut()
+                        .zip(a.iter().zip(b))
+                        .for_each(|(to, (a, b))| *to = [*a, *b]),
+                    _ => {
+                        let all = a.iter().zip(b).zip(line(2));
+                        to.as_chunks_mut::<3>()
+                            .0
+                            .iter_mut()
+                            .zip(all)
+                            .for_each(|(to, ((a, b), c))| *to = [*a, *b, *c]);
+                    }
+                }
+            });
+        });
+        true
     }
 
     /// The place of the first element of each row in a range of rows.

@@ -1,9 +1,12 @@
 //! Convolutions of floats whose channels are all alone, with channels last or second: sums of several windows are kept in registers
 //! over all taps.
 
+use super::plane::{PLANE_LANES, Plane};
+use super::pointwise::math::muladd;
+use super::pointwise::tail::At;
 use super::simd::vectorized;
 use super::windows::{Conv, volume};
-use crate::threads;
+use crate::threads::{self, Parts};
 use kiln_backend::stop::Checkpoints;
 use kiln_ops::conv::window::Axis;
 
@@ -15,7 +18,7 @@ const BESIDE: usize = 4;
 const TASK: usize = 16 << 10;
 
 /// Channels last: [N, windows.., M], with as many channels as x has.
-pub fn last(c: &Conv<'_>, y: &mut [f32]) {
+pub fn last(c: &Conv<'_>, tail: Option<At<'_>>, y: &mut [f32]) {
     let taps = volume(&c.axes, |a| a.kernel);
     let mut weights = vec![0f32; taps * c.m];
     // One channel a group: each output channel has its taps side by side.
@@ -26,18 +29,28 @@ pub fn last(c: &Conv<'_>, y: &mut [f32]) {
     let points = Checkpoints::here();
     let (width, high) = (w.input as usize * c.m, (d.output * h.output) as usize);
     let size = w.output as usize * c.m;
-    threads::chunks(y, size, TASK.div_ceil(size * taps), |row, y| {
-        points.pass();
-        let (image, at) = ((row / high) as i64, (row % high) as i64);
+    let (count, parts) = (y.len() / size.max(1), Parts::new(y));
+    threads::ranges(count, TASK.div_ceil(size * taps), |rows| {
+        let mut room = tail.map(|t| t.room());
         let mut under = Vec::with_capacity((d.kernel * h.kernel) as usize);
-        for (kd, z) in d.taps(at / h.output) {
-            for (kh, line) in h.taps(at % h.output) {
-                let from = ((image * d.input + z) * h.input + line) as usize * width;
-                let tap = ((kd * h.kernel + kh) * w.kernel) as usize * c.m;
-                under.push((&c.x[from..from + width], &weights[tap..tap + w.kernel as usize * c.m]));
+        for row in rows {
+            points.pass();
+            let (image, at) = ((row / high) as i64, (row % high) as i64);
+            under.clear();
+            for (kd, z) in d.taps(at / h.output) {
+                for (kh, line) in h.taps(at % h.output) {
+                    let from = ((image * d.input + z) * h.input + line) as usize * width;
+                    let tap = ((kd * h.kernel + kh) * w.kernel) as usize * c.m;
+                    under.push((&c.x[from..from + width], &weights[tap..tap + w.kernel as usize * c.m]));
+                }
+            }
+            // SAFETY: each row belongs to one range.
+            let y = unsafe { parts.part(row * size, (row + 1) * size) };
+            row_last(&under, w, c.bias, c.m, y);
+            if let (Some(tail), Some(room)) = (tail, &mut room) {
+                tail.apply(room, row * size, y);
             }
         }
-        row_last(&under, w, c.bias, c.m, y);
     });
 }
 
@@ -88,9 +101,11 @@ fn columns<const L: usize, const FMA: bool>(
     let mut o = 0;
     let all = w.output as usize;
     while o < all {
-        if o >= first && o + BESIDE <= end {
-            windows::<BESIDE, L, FMA>(under, w, (0, w.kernel as usize), &initial, (m, c, o), y);
-            o += BESIDE;
+        if o >= first && o < end && first + BESIDE <= end {
+            // The last ones are computed with some that are there already.
+            let at = o.min(end - BESIDE);
+            windows::<BESIDE, L, FMA>(under, w, (0, w.kernel as usize), &initial, (m, c, at), y);
+            o = at + BESIDE;
             continue;
         }
         // Taps of this window that are elements; none is between others that are not.
@@ -117,20 +132,25 @@ fn windows<const P: usize, const L: usize, const FMA: bool>(
     let (stride, step) = (w.stride as usize * m, w.dilation as usize * m);
     let start = (o as i64 * w.stride + from as i64 * w.dilation - w.begin) as usize * m + c;
     for &(x, weights) in under {
-        for k in 0..to - from {
-            let at = start + k * step;
-            let weight = weights[(from + k) * m + c..].first_chunk::<L>().unwrap_or(&[0.0; L]);
-            let x: [&[f32; L]; P] =
-                std::array::from_fn(|p| x[at + p * stride..].first_chunk().unwrap_or(&[0.0; L]));
-            for p in 0..P {
-                for l in 0..L {
-                    sums[p][l] = if FMA {
-                        x[p][l].mul_add(weight[l], sums[p][l])
-                    } else {
-                        x[p][l] * weight[l] + sums[p][l]
-                    };
-                }
+        let mut at = start;
+        for line in weights.chunks_exact(m).take(to).skip(from) {
+            let Some(weight) = line[c..].first_chunk::<L>() else { continue };
+            // All windows of the tap are checked at once: a check in the loop would keep the sums out of registers.
+            let Some(x) = x.get(at..at + (P - 1) * stride + L) else { continue };
+            // One loop a window: a loop over windows would keep the sums in memory.
+            macro_rules! each {
+                ($($p:literal)*) => {$(
+                    if $p < P {
+                        // SAFETY: so many elements from there on are inside of the slice.
+                        let x: &[f32; L] = unsafe { &*x.as_ptr().add($p * stride).cast() };
+                        for l in 0..L {
+                            sums[$p][l] = muladd::<FMA>(x[l], weight[l], sums[$p][l]);
+                        }
+                    }
+                )*};
             }
+            each!(0 1 2 3);
+            at += step;
         }
     }
     for (p, sums) in sums.iter().enumerate() {
@@ -139,89 +159,78 @@ fn windows<const P: usize, const L: usize, const FMA: bool>(
 }
 
 /// Channels second: one plane after the other, with as many planes of the output for each one of x.
-pub fn planes(c: &Conv<'_>, y: &mut [f32]) {
+pub fn planes(c: &Conv<'_>, tail: Option<At<'_>>, y: &mut [f32]) {
     let (inputs, windows) = (volume(&c.axes, |a| a.input), volume(&c.axes, |a| a.output));
-    let taps = volume(&c.axes, |a| a.kernel);
     let per_channel = c.m / c.channels.max(1);
     let points = Checkpoints::here();
-    let [d, h, w] = &c.axes;
-    let wide = w.input as usize;
-    threads::chunks(y, windows, TASK.div_ceil(windows * taps), |i, y| {
-        points.pass();
-        let (image, o) = (i / c.m, i % c.m);
-        let start = (image * c.channels + o / per_channel) * inputs;
-        let (x, weights) = (&c.x[start..start + inputs], &c.w[o * taps..(o + 1) * taps]);
-        let initial = c.bias.map_or(0.0, |b| b[o]);
-        let mut under = Vec::with_capacity((d.kernel * h.kernel) as usize);
-        for (row, y) in y.chunks_exact_mut(w.output as usize).enumerate() {
-            let at = row as i64;
-            under.clear();
-            for (kd, z) in d.taps(at / h.output) {
-                for (kh, line) in h.taps(at % h.output) {
-                    let from = (z * h.input + line) as usize * wide;
-                    let tap = ((kd * h.kernel + kh) * w.kernel) as usize;
-                    under.push((&x[from..from + wide], &weights[tap..tap + w.kernel as usize]));
-                }
+    let plane = Plane::new(&c.axes);
+    let taps = plane.taps.len();
+    let (count, parts) = (y.len() / windows.max(1), Parts::new(y));
+    threads::ranges(count, TASK.div_ceil(windows * taps), |planes| {
+        let mut room = tail.map(|t| t.room());
+        let mut padded = vec![0f32; plane.size];
+        let mut last = None;
+        for i in planes {
+            points.pass();
+            let (image, o) = (i / c.m, i % c.m);
+            let from = image * c.channels + o / per_channel;
+            if last != Some(from) {
+                plane.pad(&c.x[from * inputs..(from + 1) * inputs], &mut padded);
+                last = Some(from);
             }
-            row_plane(&under, w, initial, y);
+            // SAFETY: each plane belongs to one range.
+            let y = unsafe { parts.part(i * windows, (i + 1) * windows) };
+            let weights = &c.w[o * taps..(o + 1) * taps];
+            rows(&padded, &plane, weights, c.bias.map_or(0.0, |b| b[o]), y);
+            if let (Some(tail), Some(room)) = (tail, &mut room) {
+                tail.apply(room, i * windows, y);
+            }
         }
     });
 }
 
 vectorized! {
-    /// A row of the output of one plane, from rows of x and their weights.
-    fn row_plane(under: &[(&[f32], &[f32])], w: &Axis<i64>, initial: f32, y: &mut [f32]) {
-        let (first, end) = interior(w);
-        let mut o = 0;
-        while o < y.len() {
-            if o >= first && o + 2 * LANES <= end && w.stride == 1 {
-                lanes::<{ 2 * LANES }, 1, FMA>(under, w, initial, o, y);
-                o += 2 * LANES;
-            } else if o >= first && o + 8 <= end && w.stride == 1 {
-                lanes::<8, 1, FMA>(under, w, initial, o, y);
-                o += 8;
-            } else if o >= first && o + 8 < end && w.stride == 2 {
-                lanes::<8, 2, FMA>(under, w, initial, o, y);
-                o += 8;
-            } else {
-                let mut sum = initial;
-                for &(x, weights) in under {
-                    for (k, f) in weights.iter().enumerate() {
-                        let at = o as i64 * w.stride + k as i64 * w.dilation - w.begin;
-                        if let Some(x) = usize::try_from(at).ok().and_then(|at| x.get(at)) {
-                            sum = if FMA { x.mul_add(*f, sum) } else { x * f + sum };
-                        }
-                    }
-                }
-                y[o] = sum;
-                o += 1;
-            }
+    /// All rows of the output of one plane, four at a time while there are as many.
+    fn rows(x: &[f32], plane: &Plane<'_>, weights: &[f32], initial: f32, y: &mut [f32]) {
+        let width = plane.axes[2].output as usize;
+        let (fours, rest) = plane.rows.as_chunks::<4>();
+        let (first, last) = y.split_at_mut(fours.len() * 4 * width);
+        for (rows, y) in fours.iter().zip(first.chunks_exact_mut(4 * width)) {
+            lanes::<4, FMA>(x, rows, (&plane.taps, weights), initial, width, y);
+        }
+        for (row, y) in rest.iter().zip(last.chunks_exact_mut(width)) {
+            lanes::<1, FMA>(x, &[*row], (&plane.taps, weights), initial, width, y);
         }
     }
 }
 
-/// Neighbouring windows of a row all of whose taps are elements.
+/// Some rows of windows.
 #[inline(always)]
-fn lanes<const L: usize, const STRIDE: usize, const FMA: bool>(
-    under: &[(&[f32], &[f32])],
-    w: &Axis<i64>,
+fn lanes<const R: usize, const FMA: bool>(
+    x: &[f32],
+    rows: &[usize; R],
+    (taps, weights): (&[usize], &[f32]),
     initial: f32,
-    o: usize,
+    width: usize,
     y: &mut [f32],
 ) {
-    let mut sums = [initial; L];
-    let start = (o as i64 * w.stride - w.begin) as usize;
-    for &(x, weights) in under {
-        for (k, f) in weights.iter().enumerate() {
-            let at = start + k * w.dilation as usize;
-            let x = &x[at..at + (L - 1) * STRIDE + 1];
-            for l in 0..L {
-                let x = x[l * STRIDE];
-                sums[l] = if FMA { x.mul_add(*f, sums[l]) } else { x * f + sums[l] };
+    const L: usize = PLANE_LANES;
+    for o in (0..width).step_by(L) {
+        let mut sums = [[initial; L]; R];
+        for (&tap, &f) in taps.iter().zip(weights) {
+            for r in 0..R {
+                // There is room for the last lane behind the plane.
+                let Some(x) = x[rows[r] + tap + o..].first_chunk::<L>() else { continue };
+                for l in 0..L {
+                    sums[r][l] = muladd::<FMA>(x[l], f, sums[r][l]);
+                }
             }
         }
+        let now = L.min(width - o);
+        for (sums, y) in sums.iter().zip(y.chunks_exact_mut(width)) {
+            y[o..o + now].copy_from_slice(&sums[..now]);
+        }
     }
-    y[o..o + L].copy_from_slice(&sums);
 }
 
 #[cfg(test)]

@@ -4,8 +4,10 @@
 //! take blocks of rows and columns for all of the depth, and each element is the same sum however the product is divided.
 
 pub use super::kept::How;
-use super::kept::Kept;
-use super::micro::{MAX_ROWS, Micro, TILE};
+use super::kept::{Kept, Panels};
+use super::micro::{MAX_ROWS, Micro, Start};
+use super::micro_float::best;
+use super::pointwise::tail::At;
 pub use super::sides::{Bias, Left, Right, Size, Strided, Target, slices};
 use super::vector;
 use crate::buffer::{Buf, Pool};
@@ -33,7 +35,7 @@ pub fn gemm(
     c: &mut [f32],
     (depth, pool): (usize, &Arc<Pool>),
 ) -> Result<(), BackendError> {
-    gemm_into(s, (a, b, bias), c, (s.n, 0), How { depth, pool, kept: None })
+    gemm_into(s, (a, b, bias), c, (s.n, 0), How { depth, pool, kept: None, tail: None })
 }
 
 /// Writes a·b + bias into rows of c that begin `stride` elements apart, the first at `first`.
@@ -49,8 +51,12 @@ pub fn gemm_into(
     }
     if s.k == 0 {
         for (i, row) in c.chunks_mut(stride).enumerate().take(s.m) {
-            row[first..first + s.n].fill(0.0);
-            bias.add(i, 0, &mut row[first..first + s.n]);
+            let row = &mut row[first..first + s.n];
+            row.fill(0.0);
+            bias.add(i, 0, row);
+            if let Some(tail) = how.tail {
+                tail.apply(&mut tail.room(), i * stride + first, row);
+            }
         }
         return Ok(());
     }
@@ -58,19 +64,18 @@ pub fn gemm_into(
         && stride == s.n
         && vector::fits(s, a, b)
     {
-        vector::product(s, a, b, bias, c);
+        vector::product(s, a, b, bias, how.tail, c);
         return Ok(());
     }
-    let micro = Micro::best();
+    if let Some(kept) = how.kept {
+        let panels = packed(s, b, Some(kept))?;
+        by_panels(s, (a, &panels, bias), c, (stride, first), how);
+        return Ok(());
+    }
+    let micro = best();
     let parts = Parts::new(c);
-    let job =
-        Job { s, a, bias, micro, depth: how.depth.clamp(1, s.k), c: Target::new(&parts, stride, first) };
-    if let Some((kept, i)) = how.kept {
-        let len = s.n.next_multiple_of(micro.nr) * s.k;
-        let panels = Kept::of(Some((kept, i)), len, |to| pack(s, 0, b, micro.nr, to))?;
-        job.run(0..s.n, panels.data());
-        return Ok(());
-    }
+    let c = Target::new(&parts, stride, first);
+    let job = Job { s, a, bias, micro, depth: how.depth.clamp(1, s.k), c, tail: how.tail };
     let at_once = (PACKED / s.k / micro.nr).max(threads::count()) * micro.nr;
     let wide = at_once.min(s.n.next_multiple_of(micro.nr));
     let mut memory = scratch(how.pool, wide * s.k, "packed columns of a product")?;
@@ -80,6 +85,65 @@ pub fn gemm_into(
         pack(s, j, b, micro.nr, panels);
         job.run(cols, panels);
     }
+    Ok(())
+}
+
+/// The panels of all of a right matrix.
+pub fn packed(s: Size, b: &dyn Right, kept: Option<(&Kept, usize)>) -> Result<Arc<Panels>, BackendError> {
+    let nr = best().nr;
+    Kept::of(kept, s.n.next_multiple_of(nr) * s.k, |to| pack(s, 0, b, nr, to))
+}
+
+/// As [`gemm_into`], with the panels of all of the right matrix.
+pub fn by_panels(
+    s: Size,
+    (a, panels, bias): (&dyn Left, &Panels, Bias<'_>),
+    c: &mut [f32],
+    (stride, first): (usize, usize),
+    how: How<'_>,
+) {
+    let parts = Parts::new(c);
+    let c = Target::new(&parts, stride, first);
+    let job = Job { s, a, bias, micro: best(), depth: how.depth.clamp(1, s.k), c, tail: how.tail };
+    job.run(0..s.n, panels.data());
+}
+
+/// The two sides of one of several products of the same sizes, and its summand.
+pub type Group<'a> = (&'a dyn Left, &'a dyn Right, Bias<'a>);
+
+/// Writes products of few columns side by side: those of each group, rows of c having all of them. Threads divide the rows.
+pub fn side_by_side(s: Size, groups: &[Group<'_>], c: &mut [f32], how: How<'_>) -> Result<(), BackendError> {
+    if s.m == 0 || s.n == 0 {
+        return Ok(());
+    }
+    let micro = best();
+    let own = |g: usize| how.kept.map(|(kept, i)| (kept, i + g));
+    let panels = groups.iter().enumerate().map(|(g, (_, b, _))| packed(s, *b, own(g)));
+    let panels = panels.collect::<Result<Vec<_>, _>>()?;
+    let width = s.n * groups.len();
+    let parts = Parts::new(c);
+    let job = |g: usize| {
+        let (a, _, bias) = groups[g];
+        let c = Target::new(&parts, width, g * s.n);
+        Job { s, a, bias, micro, depth: how.depth.clamp(1, s.k), c, tail: None }
+    };
+    let points = Checkpoints::here();
+    let strips = s.m.div_ceil(micro.strip(s.m));
+    threads::ranges(strips, TASK.div_ceil(micro.strip(s.m) * width * s.k), |now| {
+        // Bands of rows whose results stay in the cache until the layers after the product have them.
+        let band = (BLOCK / 4 / (width * micro.strip(s.m))).max(1);
+        for first in now.clone().step_by(band) {
+            let strips = first..now.end.min(first + band);
+            for (g, panels) in panels.iter().enumerate() {
+                job(g).block(strips.clone(), &(0..s.n), panels.data(), &points);
+            }
+            if let Some(tail) = how.tail {
+                let high = micro.strip(s.m);
+                let rows = strips.start * high..s.m.min(strips.end * high);
+                Job { c: Target::new(&parts, width, 0), ..job(0) }.finish(tail, rows, &(0..width));
+            }
+        }
+    });
     Ok(())
 }
 
@@ -104,17 +168,17 @@ pub unsafe fn alone(s: Size, a: &Strided<'_>, b: &Strided<'_>, c: Target<'_>, ro
     if vector::fits(s, a, b) {
         return (0..s.m).for_each(|r| {
             let a = Strided { data: &a.data[r * a.row..], ..*a };
-            vector::product(Size { m: 1, ..s }, &a, b, Bias::None, row(r));
+            vector::product(Size { m: 1, ..s }, &a, b, Bias::None, None, row(r));
         });
     }
-    let micro = Micro::best();
+    let micro = best();
     let len = s.n.next_multiple_of(micro.nr) * s.k;
     room.resize(room.len().max(len), 0.0);
     let panels = &mut room[..len];
     for (i, out) in panels.chunks_exact_mut(micro.nr * s.k).enumerate() {
         b.pack(0..s.k, i * micro.nr..s.n.min((i + 1) * micro.nr), micro.nr, out);
     }
-    let job = Job { s, a, bias: Bias::None, micro, depth: DEPTH.min(s.k), c };
+    let job = Job { s, a, bias: Bias::None, micro, depth: DEPTH.min(s.k), c, tail: None };
     let strips = s.m.div_ceil(micro.strip(s.m));
     job.block(0..strips, &(0..s.n), panels, &Checkpoints::here());
 }
@@ -123,10 +187,12 @@ struct Job<'a> {
     s: Size,
     a: &'a dyn Left,
     bias: Bias<'a>,
-    micro: Micro,
+    micro: Micro<f32, f32>,
     /// Depth of a block.
     depth: usize,
     c: Target<'a>,
+    /// Layers after the product.
+    tail: Option<At<'a>>,
 }
 
 impl Job<'_> {
@@ -169,6 +235,21 @@ impl Job<'_> {
                 self.strip(&rows, &a, &depth, cols, panels);
             }
         }
+        if let Some(tail) = self.tail {
+            self.finish(tail, strips.start * high..m.min(strips.end * high), cols);
+        }
+    }
+
+    /// Computes the layers after the product for a block that is done.
+    fn finish(&self, tail: At<'_>, rows: Range<usize>, cols: &Range<usize>) {
+        let mut room = tail.room();
+        let whole = self.c.joined(&rows, cols);
+        let parts = if whole { 1 } else { rows.len() };
+        for r in rows.clone().take(parts) {
+            // SAFETY: each block of rows and columns belongs to one task.
+            let (first, part) = unsafe { self.c.rows(r, if whole { rows.len() } else { 1 }, cols.clone()) };
+            tail.apply(&mut room, first, part);
+        }
     }
 
     /// A strip of rows by the panels of some columns, added to what earlier blocks of the depth came to.
@@ -181,21 +262,24 @@ impl Job<'_> {
         panels: &[f32],
     ) {
         let (nr, k) = (self.micro.nr, self.s.k);
-        let mut tile = [0f32; TILE];
+        let first = depth.start == 0;
+        if let (true, Bias::Rows(bias)) = (first, self.bias) {
+            for r in rows.clone() {
+                // SAFETY: each block of rows and columns belongs to one task.
+                unsafe { self.c.row(r, cols.clone()) }.fill(bias[r]);
+            }
+        }
         for (s, j) in cols.clone().step_by(nr).enumerate() {
             let b = &panels[(s * k + depth.start) * nr..(s * k + depth.end) * nr];
-            self.micro.run(rows.len(), a, b, &mut tile);
-            let now = j..cols.end.min(j + nr);
-            for (r, tile) in rows.clone().zip(tile.chunks_exact(nr)) {
-                // SAFETY: each block of rows and columns belongs to one task.
-                let out = unsafe { self.c.row(r, now.clone()) };
-                let tile = &tile[..out.len()];
-                if depth.start == 0 {
-                    out.copy_from_slice(tile);
-                    self.bias.add(r, j, out);
-                } else {
-                    out.iter_mut().zip(tile).for_each(|(o, t)| *o += t);
-                }
+            let width = nr.min(cols.end - j);
+            let start = match self.bias {
+                Bias::Columns(bias) if first => Start::Columns(&bias[j..j + width]),
+                Bias::None if first => Start::Zero,
+                _ => Start::There,
+            };
+            if let Some(place) = self.c.tile(rows, j, width) {
+                // SAFETY: the tile is inside of c, and each block of rows and columns belongs to one task.
+                unsafe { self.micro.tile((rows.len(), width), a, b, start, place) };
             }
         }
     }

@@ -58,23 +58,24 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let Some(all) = Batches::of(cx) else { return Ok(false) };
     let (l, r) = (&all.left, &all.right);
     let s = Size { m: l.rows, n: r.cols, k: l.cols };
-    let mut out = Out::new(cx.pool, DType::I32, &all.shape, &cx.node.name)?;
-    let c = out.elems_mut::<i32>();
+    let single = r.batch.iter().product::<usize>() == 1 && a.shape().len() > 1 && l.col == 1;
+    let tail = if single && b.dtype().bits() == 8 { cx.take_tail(DType::I32) } else { None };
+    let mut out = Out::new(cx.pool, tail.map_or(DType::I32, |t| t.result()), &all.shape, &cx.node.name)?;
     if let (Some(x), Some(y)) = (Narrow::of(a.dtype(), a.bytes()), Narrow::of(b.dtype(), b.bytes())) {
-        let single = r.batch.iter().product::<usize>() == 1;
         let (left, right) = (
             |x| Strided { data: x, row: l.row, col: l.col },
             |y| Strided { data: y, row: r.row, col: r.col },
         );
-        if single && a.shape().len() > 1 && l.col == 1 {
+        if single {
             // One right matrix for all: the rows of the batch are rows of one product.
-            let s = Size { m: c.len() / s.n.max(1), ..s };
-            let panels = words::panels(s, &right(y), cx.kept.map(|k| (k, 0)))?;
-            words::product(s, &left(x), &panels, None, &Target::dense(c, s.n));
+            let s = Size { m: all.shape.iter().product::<usize>() / s.n.max(1), ..s };
+            let panels = words::panels(s, (&left(x), &right(y)), cx.kept.map(|k| (k, 0)))?;
+            words::product(s, &left(x), &panels, None, &Target::of(&mut out, tail, s.n));
         } else {
-            all.each(c, |i, j, c| {
-                let panels = words::panels(s, &right(y.from(j)), None)?;
-                words::product(s, &left(x.from(i)), &panels, None, &Target::dense(c, s.n));
+            all.each(out.elems_mut(), |i, j, c| {
+                let rows = left(x.from(i));
+                let panels = words::panels(s, (&rows, &right(y.from(j))), None)?;
+                words::product(s, &rows, &panels, None, &Target::dense(c, s.n));
                 Ok(())
             })?;
         }
@@ -84,7 +85,7 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
         else {
             return Ok(false);
         };
-        all.each(c, |i, j, c| {
+        all.each(out.elems_mut(), |i, j, c| {
             wide_product(s, (&x[i..], l), (&y[j..], r), c);
             Ok(())
         })?;

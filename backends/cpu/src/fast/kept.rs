@@ -1,5 +1,6 @@
 //! Panels of right matrices that are weights: packed in the first run and kept for all later ones, of all contexts.
 
+use super::pointwise::tail::At;
 use crate::buffer::{Pool, afford};
 use bytemuck::Pod;
 use kiln_backend::BackendError;
@@ -49,17 +50,20 @@ impl Kept {
         Ok(made)
     }
 
-    fn get(&self, i: usize) -> Option<Arc<Panels>> {
+    /// The panels of a product, if they are packed.
+    pub fn get(&self, i: usize) -> Option<Arc<Panels>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(i).cloned().flatten()
     }
 }
 
-/// Depth of the blocks, memory, and panels that are kept, with the number of the product among those of the operation.
+/// Depth of the blocks, memory, panels that are kept, with the number of the product among those of the operation, and layers after
+/// the product.
 #[derive(Clone, Copy)]
 pub struct How<'a> {
     pub depth: usize,
     pub pool: &'a Arc<Pool>,
     pub kept: Option<(&'a Kept, usize)>,
+    pub tail: Option<At<'a>>,
 }
 
 #[cfg(test)]

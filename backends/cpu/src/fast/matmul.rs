@@ -24,10 +24,10 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let vectors = usize::from(sa.len() == 1) + usize::from(sb.len() == 1);
     let Some(out) = cx.out_shape(0) else { return Ok(false) };
     let batch = out[..(out.len() + vectors).saturating_sub(2).min(out.len())].to_vec();
-    let pool = cx.pool.clone();
-    let kept = cx.how(0);
-    let how = How { depth: cx.depth, pool: &pool, kept: None };
     let single = r.batch.iter().product::<usize>() == 1 && !ta && sa.len() > 1;
+    let tail = cx.take_tail(DType::F32);
+    let kept = How { tail, ..cx.how(0) };
+    let how = How { kept: None, ..kept };
     let done = cx.write_floats(0, &out, |c| {
         if single {
             // One right matrix for all: the rows of the batch are rows of one product.
@@ -37,14 +37,16 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
             return gemm_into(s, (&left, &right, Bias::None), c, (s.n, 0), kept);
         }
         let (ba, bb) = (broadcast_strides(&l.batch, &batch), broadcast_strides(&r.batch, &batch));
-        let mut matrices = c.chunks_exact_mut((s.m * s.n).max(1));
+        let size = (s.m * s.n).max(1);
+        let mut matrices = c.chunks_exact_mut(size).enumerate();
         let mut result = Ok(());
         kiln_ops::util::for_each_index(&batch, |at| {
             let offset = |strides: &[usize]| kiln_ops::util::offset(at, strides);
             let (oa, ob) = (offset(&ba) * s.m * s.k, offset(&bb) * s.k * s.n);
             let left = Strided { data: &a[oa..], row: l.row, col: l.col };
             let right = Strided { data: &b[ob..], row: r.row, col: r.col };
-            if let (Some(c), Ok(())) = (matrices.next(), &result) {
+            if let (Some((i, c)), Ok(())) = (matrices.next(), &result) {
+                let how = How { tail: how.tail.map(|t| t.from(i * size)), ..how };
                 result = gemm_into(s, (&left, &right, Bias::None), c, (s.n, 0), how);
             }
         });

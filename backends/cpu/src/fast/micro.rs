@@ -1,142 +1,180 @@
-//! The innermost loop of matrix products, for the widest vectors of the level.
-
-use super::simd::{Level, level};
+//! The innermost loop of matrix products: tiles of rows by panels of columns, for the widest vectors of the level.
 
 /// Rows of a tile of any kernel at most.
 pub const MAX_ROWS: usize = 12;
 /// Room for a tile of any kernel.
 pub const TILE: usize = MAX_ROWS * 32;
 
-/// Multiplies rows, as many as the kernel is for, with a panel: `out[i·nr + j] = Σₖ rows[i][k] · b[k·nr + j]`, k in order.
-type Run = fn(&[&[f32]; MAX_ROWS], &[f32], &mut [f32]);
+/// What the sums of a tile begin with.
+#[derive(Clone, Copy)]
+pub enum Start<'a, O> {
+    /// Nothing.
+    Zero,
+    /// One number a column of the tile.
+    Columns(&'a [O]),
+    /// What the tile holds.
+    There,
+}
+
+/// A tile that is written: rows begin `stride` elements apart.
+#[derive(Clone, Copy)]
+pub struct Place<O> {
+    pub first: *mut O,
+    pub stride: usize,
+}
+
+/// Multiplies rows, as many as the kernel is for, with a panel: `to[i][j] = start + Σₖ rows[i][k] · b[k·nr + j]`, k in order.
+///
+/// The place has so many rows and the kernel's columns, which nobody else has now. The processor has the kernel's instructions.
+pub type Run<L, O> = unsafe fn(&[&[L]; MAX_ROWS], &[L], Start<'_, O>, Place<O>);
 
 /// Kernels that multiply rows of the left matrix, which lie as they are, with packed panels of `nr` columns.
 #[derive(Clone, Copy)]
-pub struct Micro {
+pub struct Micro<L: 'static, O: 'static> {
     /// Rows of a tile at most.
     pub mr: usize,
     /// Columns of a tile.
     pub nr: usize,
     /// Kernels by number of rows, from one on.
-    run: &'static [Run],
+    pub run: &'static [Run<L, O>],
+    /// Kernels of the first half of a panel's columns.
+    pub half: &'static [Run<L, O>],
 }
 
-impl Micro {
-    /// The kernels of the level.
-    pub fn best() -> Micro {
-        Micro::of(level())
-    }
-
-    fn of(level: Level) -> Micro {
-        match level {
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => Micro { mr: 12, nr: 32, run: &x86::AVX512 },
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => Micro { mr: 6, nr: 16, run: &x86::AVX2 },
-            _ => Micro { mr: 4, nr: 8, run: &BASE },
-        }
-    }
-
-    /// The products of the first `count` rows with a panel; `count` is at least 1 and at most `mr`.
-    pub fn run(&self, count: usize, rows: &[&[f32]; MAX_ROWS], b: &[f32], out: &mut [f32]) {
-        (self.run[count - 1])(rows, b, out);
-    }
-
+impl<L, O: Copy + Default> Micro<L, O> {
     /// Rows of the strips that `m` rows are divided into: all strips have about the same.
     pub fn strip(&self, m: usize) -> usize {
         m.div_ceil(m.div_ceil(self.mr).max(1)).max(1)
     }
-}
 
-const BASE: [Run; 4] = [base::<1>, base::<2>, base::<3>, base::<4>];
-
-fn base<const MR: usize>(rows: &[&[f32]; MAX_ROWS], b: &[f32], out: &mut [f32]) {
-    tile::<MR, 8, false>(rows, b, out);
-}
-
-#[inline(always)]
-fn tile<const MR: usize, const NR: usize, const FMA: bool>(
-    rows: &[&[f32]; MAX_ROWS],
-    b: &[f32],
-    out: &mut [f32],
-) {
-    let b = b.as_chunks::<NR>().0;
-    let rows: [&[f32]; MR] = std::array::from_fn(|i| &rows[i][..b.len()]);
-    let mut c = [[0f32; NR]; MR];
-    for (k, y) in b.iter().enumerate() {
-        for i in 0..MR {
-            let x = rows[i][k];
-            for j in 0..NR {
-                c[i][j] = if FMA { x.mul_add(y[j], c[i][j]) } else { x * y[j] + c[i][j] };
+    /// The products of the first `count` rows with the first `width` columns of a panel; `count` is at least 1 and at most `mr`. The
+    /// numbers of [`Start::Columns`] are as many as the columns.
+    ///
+    /// # Safety
+    /// The place has `count` rows of `width` elements, which nobody else has now.
+    pub unsafe fn tile(
+        &self,
+        (count, width): (usize, usize),
+        rows: &[&[L]; MAX_ROWS],
+        b: &[L],
+        start: Start<'_, O>,
+        to: Place<O>,
+    ) {
+        let (run, wide) = match width <= self.nr / 2 {
+            true => (self.half, self.nr / 2),
+            false => (self.run, self.nr),
+        };
+        if wide == width {
+            // SAFETY: as the contract says; kernels are those of the level.
+            return unsafe { run[count - 1](rows, b, start, to) };
+        }
+        let mut room = [O::default(); TILE];
+        let own = Place { first: room.as_mut_ptr(), stride: wide };
+        // SAFETY: rows of the place and of the room have at least `width` elements.
+        let copy = |from: Place<O>, to: Place<O>| unsafe {
+            for i in 0..count {
+                std::ptr::copy_nonoverlapping(
+                    from.first.add(i * from.stride),
+                    to.first.add(i * to.stride),
+                    width,
+                );
             }
-        }
-    }
-    for (row, c) in out.as_chunks_mut::<NR>().0.iter_mut().zip(&c) {
-        *row = *c;
+        };
+        let mut columns = [O::default(); TILE / MAX_ROWS];
+        let start = match start {
+            Start::There => {
+                copy(to, own);
+                Start::There
+            }
+            Start::Columns(given) => {
+                columns.iter_mut().zip(given).for_each(|(c, &x)| *c = x);
+                Start::Columns(&columns[..wide])
+            }
+            Start::Zero => Start::Zero,
+        };
+        // SAFETY: the room has as many elements as any tile.
+        unsafe { run[count - 1](rows, b, start, own) };
+        copy(own, to);
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-mod x86 {
-    use super::{MAX_ROWS, Run, tile};
+/// The kernels of one function for each number of rows: `kernels!(f; 8, 16; 1 2 3)` are f::<1, 8, 16>, f::<2, 8, 16> and f::<3, 8, 16>.
+macro_rules! kernels {
+    ($f:ident, $width:literal, $nr:literal; $($rows:literal)*) => {
+        &[$($f::<$rows, $width, $nr>),*]
+    };
+}
+pub(super) use kernels;
 
-    pub const AVX512: [Run; 12] = [
-        avx512::<1>,
-        avx512::<2>,
-        avx512::<3>,
-        avx512::<4>,
-        avx512::<5>,
-        avx512::<6>,
-        avx512::<7>,
-        avx512::<8>,
-        avx512::<9>,
-        avx512::<10>,
-        avx512::<11>,
-        avx512::<12>,
-    ];
-    pub const AVX2: [Run; 6] = [avx2::<1>, avx2::<2>, avx2::<3>, avx2::<4>, avx2::<5>, avx2::<6>];
-
-    fn avx512<const MR: usize>(rows: &[&[f32]; MAX_ROWS], b: &[f32], out: &mut [f32]) {
-        #[target_feature(enable = "avx512f,avx2,fma")]
-        fn run<const MR: usize>(rows: &[&[f32]; MAX_ROWS], b: &[f32], out: &mut [f32]) {
-            tile::<MR, 32, true>(rows, b, out);
-        }
-        // SAFETY: these kernels are chosen only at a level with AVX-512, which contains AVX2 and FMA.
-        unsafe { run::<MR>(rows, b, out) }
+/// The sums that a tile of a kernel begins with.
+///
+/// # Safety
+/// As of [`Run`].
+#[inline(always)]
+pub unsafe fn begin<O: Copy, const MR: usize, const W: usize>(
+    zero: O,
+    start: Start<'_, O>,
+    to: Place<O>,
+) -> [[O; W]; MR] {
+    match start {
+        Start::Zero => [[zero; W]; MR],
+        Start::Columns(given) => [*given.first_chunk().unwrap_or(&[zero; W]); MR],
+        Start::There => std::array::from_fn(|i| {
+            // SAFETY: the place has so many rows and columns.
+            unsafe { to.first.add(i * to.stride).cast::<[O; W]>().read() }
+        }),
     }
+}
 
-    fn avx2<const MR: usize>(rows: &[&[f32]; MAX_ROWS], b: &[f32], out: &mut [f32]) {
-        #[target_feature(enable = "avx2,fma")]
-        fn run<const MR: usize>(rows: &[&[f32]; MAX_ROWS], b: &[f32], out: &mut [f32]) {
-            tile::<MR, 16, true>(rows, b, out);
-        }
-        // SAFETY: these kernels are chosen only at a level with AVX2 and FMA.
-        unsafe { run::<MR>(rows, b, out) }
+/// Writes the sums of a tile.
+///
+/// # Safety
+/// As of [`Run`].
+#[inline(always)]
+pub unsafe fn end<O: Copy, const MR: usize, const W: usize>(sums: &[[O; W]; MR], to: Place<O>) {
+    for (i, sums) in sums.iter().enumerate() {
+        // SAFETY: the place has so many rows and columns.
+        unsafe { to.first.add(i * to.stride).cast::<[O; W]>().write(*sums) };
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
-    #[test]
-    fn tiles_of_any_height_are_products_at_every_level() {
-        for level in Level::all() {
-            let micro = Micro::of(level);
-            let k = 37;
-            let a: Vec<f32> = (0..micro.mr * k).map(|i| (i % 11) as f32 - 5.0).collect();
-            let b: Vec<f32> = (0..micro.nr * k).map(|i| (i % 7) as f32 - 3.0).collect();
-            for count in 1..=micro.mr {
-                let mut rows = [&[][..]; MAX_ROWS];
-                (0..count).for_each(|i| rows[i] = &a[i * k..(i + 1) * k]);
-                let mut out = [0f32; TILE];
-                micro.run(count, &rows, &b, &mut out);
-                for (i, j) in (0..count).flat_map(|i| (0..micro.nr).map(move |j| (i, j))) {
-                    let wanted: f32 = (0..k).map(|p| a[i * k + p] * b[p * micro.nr + j]).sum();
-                    assert_eq!(out[i * micro.nr + j], wanted, "{level:?}, row {i} of {count}, column {j}");
-                }
+    /// Tiles of any size and start, compared with sums one by one.
+    pub fn check<L: Copy, O: Copy + Default + PartialEq + std::fmt::Debug>(
+        micro: &Micro<L, O>,
+        (left, right, start): (impl Fn(usize) -> L, impl Fn(usize) -> L, impl Fn(usize) -> O),
+        add: impl Fn(O, L, L) -> O,
+    ) {
+        let k = 13;
+        let a: Vec<L> = (0..micro.mr * k).map(&left).collect();
+        let b: Vec<L> = (7..micro.nr * k + 7).map(&right).collect();
+        let given: Vec<O> = (0..micro.nr).map(&start).collect();
+        let stride = micro.nr + 3;
+        let before: Vec<O> = (0..micro.mr * stride).map(|i| start(i + 5)).collect();
+        let sizes = (1..=micro.mr).flat_map(|count| (1..=micro.nr).map(move |width| (count, width)));
+        for (size @ (count, width), kind) in sizes.flat_map(|s| (0..3).map(move |kind| (s, kind))) {
+            let mut rows = [&[][..]; MAX_ROWS];
+            (0..count).for_each(|i| rows[i] = &a[i * k..(i + 1) * k]);
+            let from = [Start::Zero, Start::Columns(&given[..width]), Start::There][kind];
+            let mut out = before.clone();
+            // SAFETY: the vector has all rows.
+            unsafe { micro.tile(size, &rows, &b, from, Place { first: out.as_mut_ptr(), stride }) };
+            for (at, &x) in out.iter().enumerate() {
+                let (i, j) = (at / stride, at % stride);
+                let inside = i < count && j < width;
+                let first = match kind {
+                    _ if !inside => before[at],
+                    0 => O::default(),
+                    1 => given[j],
+                    _ => before[at],
+                };
+                let all = if inside { k } else { 0 };
+                let wanted = (0..all).fold(first, |sum, p| add(sum, a[i * k + p], b[p * micro.nr + j]));
+                assert_eq!(x, wanted, "row {i} of {count}, column {j} of {width}, start {kind}");
             }
         }
-        assert_eq!([1, 4, 6, 7, 8, 49].map(|m| Micro::of(Level::Base).strip(m)), [1, 4, 3, 4, 4, 4]);
     }
 }

@@ -1,175 +1,228 @@
-//! The innermost loop of products of 16-bit words, whose sums wrap in 32 bits: pairs of words are multiplied and added at once.
+//! Tiles of products of integers, whose sums wrap in 32 bits: pairs of 16-bit words, or four bytes, are multiplied and added at once.
 
-use super::micro::MAX_ROWS;
+use super::micro::{MAX_ROWS, Micro, Place, Run, Start, begin, end, kernels};
 use super::simd::{Level, level};
 
-/// Room for a tile of any kernel.
-pub const TILE: usize = MAX_ROWS * 32;
+/// Two words of a row or a column, one after the other.
+pub type Pair = [i16; 2];
 
-/// Multiplies rows of words with a panel of pairs: `out[i·nr + j] = Σₖ rows[i][2k]·b[k·nr + j].0 + rows[i][2k + 1]·b[k·nr + j].1`.
-type Run = fn(&[&[[i16; 2]]; MAX_ROWS], &[[i16; 2]], &mut [i32]);
+/// Four bytes of a row, without sign, or of a column, with sign.
+pub type Four = [u8; 4];
 
-/// Kernels that multiply rows of pairs with panels of `nr` columns.
-#[derive(Clone, Copy)]
-pub struct Micro {
-    /// Rows of a tile at most.
-    pub mr: usize,
-    /// Columns of a tile.
-    pub nr: usize,
-    /// Kernels by number of rows, from one on.
-    run: &'static [Run],
+/// The kernels of words of the level.
+pub fn words() -> Micro<Pair, i32> {
+    words_of(level())
 }
 
-impl Micro {
-    /// The kernels of the level.
-    pub fn best() -> Micro {
-        Micro::of(level())
-    }
+/// The kernels of bytes of the level, if it has instructions for them.
+pub fn bytes() -> Option<Micro<Four, i32>> {
+    bytes_of(level())
+}
 
-    fn of(level: Level) -> Micro {
-        match level {
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx512 if std::is_x86_feature_detected!("avx512vnni") => {
-                Micro { mr: 12, nr: 32, run: &x86::VNNI }
-            }
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx512 | Level::Avx2 => Micro { mr: 6, nr: 16, run: &x86::AVX2 },
-            _ => Micro { mr: 4, nr: 4, run: &BASE },
+/// Whether kernels of bytes cut sums of two products to 16 bits.
+pub fn saturates() -> bool {
+    !vnni(level())
+}
+
+/// Whether sums of four products are added in 32 bits.
+fn vnni(level: Level) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return level == Level::Avx512 && std::is_x86_feature_detected!("avx512vnni");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+fn bytes_of(level: Level) -> Option<Micro<Four, i32>> {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        _ if vnni(level) => Some(Micro { mr: 12, nr: 32, run: x86::BYTES_VNNI, half: x86::HALF_BYTES_VNNI }),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 | Level::Avx2 => {
+            Some(Micro { mr: 6, nr: 16, run: x86::BYTES_AVX2, half: x86::HALF_BYTES_AVX2 })
         }
-    }
-
-    /// The products of the first `count` rows with a panel; `count` is at least 1 and at most `mr`.
-    pub fn run(&self, count: usize, rows: &[&[[i16; 2]]; MAX_ROWS], b: &[[i16; 2]], out: &mut [i32]) {
-        (self.run[count - 1])(rows, b, out);
-    }
-
-    /// Rows of the strips that `m` rows are divided into: all strips have about the same.
-    pub fn strip(&self, m: usize) -> usize {
-        m.div_ceil(m.div_ceil(self.mr).max(1)).max(1)
+        _ => None,
     }
 }
 
-const BASE: [Run; 4] = [base::<1>, base::<2>, base::<3>, base::<4>];
+fn words_of(level: Level) -> Micro<Pair, i32> {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        _ if vnni(level) => Micro { mr: 12, nr: 32, run: x86::VNNI, half: x86::HALF_VNNI },
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 | Level::Avx2 => Micro { mr: 6, nr: 16, run: x86::AVX2, half: x86::HALF_AVX2 },
+        _ => Micro { mr: 4, nr: 4, run: BASE, half: HALF },
+    }
+}
 
-fn base<const MR: usize>(rows: &[&[[i16; 2]]; MAX_ROWS], b: &[[i16; 2]], out: &mut [i32]) {
-    const NR: usize = 4;
+const BASE: &[Run<Pair, i32>] = kernels!(base, 4, 4; 1 2 3 4);
+const HALF: &[Run<Pair, i32>] = kernels!(base, 2, 4; 1 2 3 4);
+
+/// # Safety
+/// As of [`Run`].
+unsafe fn base<const MR: usize, const W: usize, const NR: usize>(
+    rows: &[&[Pair]; MAX_ROWS],
+    b: &[Pair],
+    start: Start<'_, i32>,
+    to: Place<i32>,
+) {
     let b = b.as_chunks::<NR>().0;
-    let rows: [&[[i16; 2]]; MR] = std::array::from_fn(|i| &rows[i][..b.len()]);
-    let mut c = [[0i32; NR]; MR];
+    let rows: [&[Pair]; MR] = std::array::from_fn(|i| &rows[i][..b.len()]);
+    // SAFETY: as the contract says.
+    let mut c = unsafe { begin::<i32, MR, W>(0, start, to) };
     for (k, y) in b.iter().enumerate() {
         for i in 0..MR {
             let x = rows[i][k].map(i32::from);
-            for j in 0..NR {
+            for j in 0..W {
                 // Products of words are below 2³⁰ but for one, so that only sums wrap.
                 let pair = (x[0] * i32::from(y[j][0])).wrapping_add(x[1] * i32::from(y[j][1]));
                 c[i][j] = c[i][j].wrapping_add(pair);
             }
         }
     }
-    for (row, c) in out.as_chunks_mut::<NR>().0.iter_mut().zip(&c) {
-        *row = *c;
-    }
+    // SAFETY: as the contract says.
+    unsafe { end(&c, to) }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{MAX_ROWS, Run};
+    use super::*;
     use std::arch::x86_64::*;
 
-    pub const AVX2: [Run; 6] = [avx2::<1>, avx2::<2>, avx2::<3>, avx2::<4>, avx2::<5>, avx2::<6>];
-    pub const VNNI: [Run; 12] = [
-        vnni::<1>, vnni::<2>, vnni::<3>, vnni::<4>, vnni::<5>, vnni::<6>, vnni::<7>, vnni::<8>, vnni::<9>,
-        vnni::<10>, vnni::<11>, vnni::<12>,
-    ];
+    pub const AVX2: &[Run<Pair, i32>] = kernels!(avx2, 2, 16; 1 2 3 4 5 6);
+    pub const HALF_AVX2: &[Run<Pair, i32>] = kernels!(avx2, 1, 16; 1 2 3 4 5 6);
+    pub const VNNI: &[Run<Pair, i32>] = kernels!(vnni, 2, 32; 1 2 3 4 5 6 7 8 9 10 11 12);
+    pub const HALF_VNNI: &[Run<Pair, i32>] = kernels!(vnni, 1, 32; 1 2 3 4 5 6 7 8 9 10 11 12);
+    pub const BYTES_AVX2: &[Run<Four, i32>] = kernels!(bytes_avx2, 2, 16; 1 2 3 4 5 6);
+    pub const HALF_BYTES_AVX2: &[Run<Four, i32>] = kernels!(bytes_avx2, 1, 16; 1 2 3 4 5 6);
+    pub const BYTES_VNNI: &[Run<Four, i32>] = kernels!(bytes_vnni, 2, 32; 1 2 3 4 5 6 7 8 9 10 11 12);
+    pub const HALF_BYTES_VNNI: &[Run<Four, i32>] = kernels!(bytes_vnni, 1, 32; 1 2 3 4 5 6 7 8 9 10 11 12);
 
-    /// A pair of words as one number of 32 bits.
-    #[inline(always)]
-    fn pair(x: [i16; 2]) -> i32 {
-        bytemuck::cast(x)
-    }
-
-    fn avx2<const MR: usize>(rows: &[&[[i16; 2]]; MAX_ROWS], b: &[[i16; 2]], out: &mut [i32]) {
-        #[target_feature(enable = "avx2")]
-        fn run<const MR: usize>(rows: &[&[[i16; 2]]; MAX_ROWS], b: &[[i16; 2]], out: &mut [i32]) {
-            let b = b.as_chunks::<16>().0;
-            let rows: [&[[i16; 2]]; MR] = std::array::from_fn(|i| &rows[i][..b.len()]);
-            let mut c = [[_mm256_setzero_si256(); 2]; MR];
-            for (k, y) in b.iter().enumerate() {
-                let at = y.as_ptr();
-                // SAFETY: a chunk has 16 pairs, two registers; loads need no alignment.
-                let y = unsafe { [_mm256_loadu_si256(at.cast()), _mm256_loadu_si256(at.add(8).cast())] };
+    /// Defines tiles of `V` vectors of columns for one instruction set.
+    macro_rules! tiles {
+        ($name:ident, $group:ty, $features:literal, $vector:ident, $lanes:literal, $zero:ident, $all:ident, $load:ident, $store:ident,
+         |$c:ident, $x:ident, $y:ident| $add:expr) => {
+            /// # Safety
+            /// As of [`Run`].
+            #[target_feature(enable = $features)]
+            unsafe fn $name<const MR: usize, const V: usize, const NR: usize>(
+                rows: &[&[$group]; MAX_ROWS],
+                b: &[$group],
+                start: Start<'_, i32>,
+                to: Place<i32>,
+            ) {
+                let b = b.as_chunks::<NR>().0;
+                let rows: [&[$group]; MR] = std::array::from_fn(|i| &rows[i][..b.len()]);
+                let mut sums: [[$vector; V]; MR] = [[$zero(); V]; MR];
                 for i in 0..MR {
-                    let x = _mm256_set1_epi32(pair(rows[i][k]));
-                    c[i][0] = _mm256_add_epi32(c[i][0], _mm256_madd_epi16(x, y[0]));
-                    c[i][1] = _mm256_add_epi32(c[i][1], _mm256_madd_epi16(x, y[1]));
+                    for v in 0..V {
+                        sums[i][v] = match start {
+                            Start::Zero => $zero(),
+                            // SAFETY: the slice has a vector of numbers; loads need no alignment.
+                            Start::Columns(x) => unsafe {
+                                $load(x[$lanes * v..$lanes * (v + 1)].as_ptr().cast())
+                            },
+                            // SAFETY: rows of the place are `V` vectors.
+                            Start::There => unsafe { $load(to.first.add(i * to.stride + $lanes * v).cast()) },
+                        };
+                    }
                 }
-            }
-            for (to, c) in out.as_chunks_mut::<16>().0.iter_mut().zip(&c) {
-                let to = to.as_mut_ptr();
-                // SAFETY: a chunk has 16 numbers, two registers; stores need no alignment.
-                unsafe {
-                    _mm256_storeu_si256(to.cast(), c[0]);
-                    _mm256_storeu_si256(to.add(8).cast(), c[1]);
+                for (k, line) in b.iter().enumerate() {
+                    let mut y = [$zero(); V];
+                    for v in 0..V {
+                        // SAFETY: a chunk has at least `V` vectors of groups.
+                        y[v] = unsafe { $load(line.as_ptr().add($lanes * v).cast()) };
+                    }
+                    for i in 0..MR {
+                        let $x = $all(bytemuck::cast(rows[i][k]));
+                        for v in 0..V {
+                            let ($c, $y) = (sums[i][v], y[v]);
+                            sums[i][v] = $add;
+                        }
+                    }
                 }
-            }
-        }
-        // SAFETY: these kernels are chosen only at a level with AVX2.
-        unsafe { run::<MR>(rows, b, out) }
-    }
-
-    fn vnni<const MR: usize>(rows: &[&[[i16; 2]]; MAX_ROWS], b: &[[i16; 2]], out: &mut [i32]) {
-        #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-        fn run<const MR: usize>(rows: &[&[[i16; 2]]; MAX_ROWS], b: &[[i16; 2]], out: &mut [i32]) {
-            let b = b.as_chunks::<32>().0;
-            let rows: [&[[i16; 2]]; MR] = std::array::from_fn(|i| &rows[i][..b.len()]);
-            let mut c = [[_mm512_setzero_si512(); 2]; MR];
-            for (k, y) in b.iter().enumerate() {
-                let at = y.as_ptr();
-                // SAFETY: a chunk has 32 pairs, two registers; loads need no alignment.
-                let y = unsafe { [_mm512_loadu_si512(at.cast()), _mm512_loadu_si512(at.add(16).cast())] };
                 for i in 0..MR {
-                    let x = _mm512_set1_epi32(pair(rows[i][k]));
-                    c[i][0] = _mm512_dpwssd_epi32(c[i][0], x, y[0]);
-                    c[i][1] = _mm512_dpwssd_epi32(c[i][1], x, y[1]);
+                    for v in 0..V {
+                        // SAFETY: rows of the place are `V` vectors; stores need no alignment.
+                        unsafe { $store(to.first.add(i * to.stride + $lanes * v).cast(), sums[i][v]) };
+                    }
                 }
             }
-            for (to, c) in out.as_chunks_mut::<32>().0.iter_mut().zip(&c) {
-                let to = to.as_mut_ptr();
-                // SAFETY: a chunk has 32 numbers, two registers; stores need no alignment.
-                unsafe {
-                    _mm512_storeu_si512(to.cast(), c[0]);
-                    _mm512_storeu_si512(to.add(16).cast(), c[1]);
-                }
-            }
-        }
-        // SAFETY: these kernels are chosen only at a level with AVX-512 of a processor with VNNI.
-        unsafe { run::<MR>(rows, b, out) }
+        };
     }
+    tiles!(
+        avx2,
+        Pair,
+        "avx2",
+        __m256i,
+        8,
+        _mm256_setzero_si256,
+        _mm256_set1_epi32,
+        _mm256_loadu_si256,
+        _mm256_storeu_si256,
+        |c, x, y| _mm256_add_epi32(c, _mm256_madd_epi16(x, y))
+    );
+    tiles!(
+        vnni,
+        Pair,
+        "avx512f,avx512bw,avx512vnni",
+        __m512i,
+        16,
+        _mm512_setzero_si512,
+        _mm512_set1_epi32,
+        _mm512_loadu_si512,
+        _mm512_storeu_si512,
+        |c, x, y| _mm512_dpwssd_epi32(c, x, y)
+    );
+    // Sums of two products are cut to 16 bits, which those of small columns fit.
+    tiles!(
+        bytes_avx2,
+        Four,
+        "avx2",
+        __m256i,
+        8,
+        _mm256_setzero_si256,
+        _mm256_set1_epi32,
+        _mm256_loadu_si256,
+        _mm256_storeu_si256,
+        |c, x, y| _mm256_add_epi32(c, _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), _mm256_set1_epi16(1)))
+    );
+    tiles!(
+        bytes_vnni,
+        Four,
+        "avx512f,avx512bw,avx512vnni",
+        __m512i,
+        16,
+        _mm512_setzero_si512,
+        _mm512_set1_epi32,
+        _mm512_loadu_si512,
+        _mm512_storeu_si512,
+        |c, x, y| _mm512_dpbusd_epi32(c, x, y)
+    );
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fast::micro::tests::check;
 
     #[test]
-    fn tiles_of_any_height_are_exact_at_every_level() {
+    fn tiles_of_any_size_are_exact_at_every_level() {
+        let word = |i: usize| [(i * 37 % 511) as i16 - 255, (i * 91 % 511) as i16 - 255];
         for level in Level::all() {
-            let micro = Micro::of(level);
-            let k = 13;
-            let word = |i: usize| [(i * 37 % 511) as i16 - 255, (i * 91 % 511) as i16 - 255];
-            let a: Vec<[i16; 2]> = (0..micro.mr * k).map(word).collect();
-            let b: Vec<[i16; 2]> = (7..micro.nr * k + 7).map(word).collect();
-            for count in 1..=micro.mr {
-                let mut rows = [&[][..]; MAX_ROWS];
-                (0..count).for_each(|i| rows[i] = &a[i * k..(i + 1) * k]);
-                let mut out = [0i32; TILE];
-                micro.run(count, &rows, &b, &mut out);
-                for (i, j) in (0..count).flat_map(|i| (0..micro.nr).map(move |j| (i, j))) {
-                    let pair = |p: usize| (a[i * k + p].map(i32::from), b[p * micro.nr + j].map(i32::from));
-                    let wanted: i32 = (0..k).map(pair).map(|(x, y)| x[0] * y[0] + x[1] * y[1]).sum();
-                    assert_eq!(out[i * micro.nr + j], wanted, "{level:?}, row {i} of {count}, column {j}");
-                }
-            }
+            check(&words_of(level), (word, word, |i| i as i32 * 1000), |sum, x, y| {
+                sum + i32::from(x[0]) * i32::from(y[0]) + i32::from(x[1]) * i32::from(y[1])
+            });
+        }
+    }
+
+    #[test]
+    fn tiles_of_bytes_are_exact_where_columns_are_small() {
+        let left = |i: usize| [i * 37, 255, i * 91, i * 13].map(|x| (x % 256) as u8);
+        let right = |i: usize| [i * 5, i * 7 + 3, i * 11, i * 29].map(|x| (x as i32 % 129 - 64) as u8);
+        for micro in Level::all().filter_map(bytes_of) {
+            check(&micro, (left, right, |i| i as i32 * 1000), |sum, x, y| {
+                sum + (0..4).map(|i| i32::from(x[i]) * i32::from(y[i] as i8)).sum::<i32>()
+            });
         }
     }
 }

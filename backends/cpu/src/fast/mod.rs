@@ -16,6 +16,7 @@ mod depthwise;
 mod einsum;
 pub(crate) mod element;
 mod facts;
+mod few;
 mod folds;
 pub(crate) mod gemm;
 mod generate;
@@ -30,6 +31,7 @@ mod made;
 mod matmul;
 mod matrices;
 mod micro;
+mod micro_float;
 mod micro_integer;
 mod moves;
 mod narrow;
@@ -38,6 +40,7 @@ mod nibbles;
 mod nms;
 mod norms;
 mod operand;
+mod plane;
 pub(crate) mod pointwise;
 mod pool;
 mod pool_indices;
@@ -107,6 +110,7 @@ use kiln_ops::transpose::rearrange::{
     CENTER_CROP_PAD, DEPTH_TO_SPACE, REVERSE_SEQUENCE, SPACE_TO_DEPTH, TRILU,
 };
 use kiln_ops::util::is_real;
+use pointwise::tail::{At, Tail};
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -216,22 +220,25 @@ pub(crate) fn of(graph: &Graph, node: &Node) -> Option<&'static Kernel> {
     all_of(graph, node).next()
 }
 
-/// Runs a node by its path, products in blocks of this depth; `None` where the path does not cover the case.
+/// Runs a node by its path, products in blocks of this depth; `None` where the path does not cover the case. The results are those of the
+/// tail where that is said.
 pub(crate) fn run(
     path: Path,
     node: &Node,
     args: &mut Vec<Option<Val>>,
     cx: &RunCx<'_>,
-    (depth, kept): (usize, Option<&Kept>),
-) -> Result<Option<Vec<Val>>, BackendError> {
-    let mut n = NodeCx { node, args, pool: cx.pool, depth, kept, run: cx, outs: Vec::new(), bytes: false };
+    (depth, kept, tail): (usize, Option<&Kept>, Option<&Tail<'_>>),
+) -> Result<Option<(Vec<Val>, bool)>, BackendError> {
+    let (outs, bytes, finished) = (Vec::new(), false, false);
+    let mut n = NodeCx { node, args, pool: cx.pool, depth, kept, run: cx, outs, bytes, tail, finished };
     if path(&mut n)? {
-        return Ok(Some(n.outs));
+        return Ok(Some((n.outs, n.finished)));
     }
     for other in all_of(cx.graph, node).skip(1) {
         n.outs.clear();
+        n.finished = false;
         if (other.run)(&mut n)? {
-            return Ok(Some(n.outs));
+            return Ok(Some((n.outs, n.finished)));
         }
     }
     Ok(None)
@@ -259,12 +266,24 @@ pub(crate) struct NodeCx<'a> {
     outs: Vec<Val>,
     /// Whether elements of four bits are held as bytes.
     bytes: bool,
+    /// Pointwise layers that follow, and whether the kernel has taken them.
+    tail: Option<&'a Tail<'a>>,
+    finished: bool,
 }
 
 impl<'a> NodeCx<'a> {
     /// Memory, depth and panels of the operation's `i`-th product.
     pub(crate) fn how(&self, i: usize) -> How<'a> {
-        How { depth: self.depth, pool: self.pool, kept: self.kept.map(|k| (k, i)) }
+        How { depth: self.depth, pool: self.pool, kept: self.kept.map(|k| (k, i)), tail: None }
+    }
+
+    /// The pointwise layers that follow: the kernel, which makes elements of this type, has to compute them as well. Floats take the
+    /// place of floats.
+    pub(crate) fn take_tail(&mut self, made: DType) -> Option<At<'a>> {
+        let fits = |t: &&Tail<'_>| made != DType::F32 || t.result() == DType::F32;
+        let tail = self.tail.filter(fits).filter(|_| self.out_dtype(0) == Some(made))?;
+        self.finished = true;
+        Some(tail.whole())
     }
 
     /// Whether the optional input is there.

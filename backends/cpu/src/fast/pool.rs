@@ -1,8 +1,9 @@
 //! `pool`: the rows of a window are combined side by side first, then the elements of the combined row that windows hold.
 
 use super::element::{has, with_element};
+use super::plane::{PLANE_LANES, Plane};
 use super::simd::vectorized;
-use super::windows::{Spatial, spatial};
+use super::windows::{Spatial, spatial, volume};
 use super::{NodeCx, Types};
 use crate::threads::{self, Parts};
 use crate::value::Out;
@@ -174,6 +175,13 @@ impl Job<'_> {
     }
 
     fn greatest<T: Top + Default>(&self, x: &[T], y: &mut [T]) {
+        let [d, h, w] = self.axes;
+        if d.kernel * h.kernel * w.kernel <= SHORT {
+            return match self.channels {
+                1 => self.planes(x, y),
+                _ => self.tops(x, y),
+            };
+        }
         self.rows(y, 0, |image, at, combined: &mut [T], y| {
             combined.fill(T::LEAST);
             self.under(x, image, at, |row| highest(row, 1, combined));
@@ -181,6 +189,38 @@ impl Job<'_> {
             self.along(|from, to, n, stride| {
                 self.apart(&combined[from..], stride, &mut y[to..to + n], highest)
             });
+        });
+    }
+
+    /// The greatest of few taps, plane by plane.
+    fn planes<T: Top>(&self, x: &[T], y: &mut [T]) {
+        let plane = Plane::new(self.axes);
+        let (inputs, windows) = (volume(self.axes, |a| a.input), volume(self.axes, |a| a.output));
+        let (count, parts, points) = (y.len() / windows, Parts::new(y), Checkpoints::here());
+        threads::ranges(count, TASK.div_ceil(windows * plane.taps.len()), |planes| {
+            let mut padded = vec![T::LEAST; plane.size];
+            for i in planes {
+                points.pass();
+                plane.pad(&x[i * inputs..(i + 1) * inputs], &mut padded);
+                // SAFETY: each plane belongs to one range.
+                top_plane(&padded, &plane, unsafe { parts.part(i * windows, (i + 1) * windows) });
+            }
+        });
+    }
+
+    /// The greatest of few taps, all channels of a window after the other.
+    fn tops<T: Top + Default>(&self, x: &[T], y: &mut [T]) {
+        self.rows(y, 0, |image, at, _: &mut [T], y| {
+            let mut rows = Vec::new();
+            let [d, h, w] = self.axes;
+            let width = w.input as usize * self.channels;
+            for (_, z) in d.taps(at[0]) {
+                for (_, line) in h.taps(at[1]) {
+                    let row = (image as i64 * d.input + z) * h.input + line;
+                    rows.push(&x[row as usize * width..][..width]);
+                }
+            }
+            top_channels(&rows, w, self.channels, y);
         });
     }
 
@@ -259,6 +299,73 @@ impl Job<'_> {
             }
         }
     }
+}
+
+vectorized! {
+    /// The greatest elements under all windows of a plane, neighbours of a row side by side.
+    fn top_plane<T: Top>(x: &[T], plane: &Plane<'_>, y: &mut [T]) {
+        const L: usize = PLANE_LANES;
+        let width = plane.axes[2].output as usize;
+        for (row, y) in plane.rows.iter().zip(y.chunks_exact_mut(width)) {
+            for (o, y) in y.chunks_mut(L).enumerate() {
+                let mut tops = [T::LEAST; L];
+                for &tap in &plane.taps {
+                    let Some(x) = x[row + tap + o * L..].first_chunk::<L>() else { continue };
+                    for l in 0..L {
+                        tops[l] = tops[l].top(x[l]);
+                    }
+                }
+                y.copy_from_slice(&tops[..y.len()]);
+            }
+        }
+    }
+}
+
+vectorized! {
+    /// The greatest elements of all channels under the windows of a row, from rows of x.
+    fn top_channels<T: Top>(rows: &[&[T]], w: &Axis<i64>, channels: usize, y: &mut [T]) {
+        for (o, y) in y.chunks_exact_mut(channels).enumerate() {
+            let start = o as i64 * w.stride - w.begin;
+            let from = if start < 0 { (-start + w.dilation - 1) / w.dilation } else { 0 };
+            let to = if start < w.input { (w.input - start + w.dilation - 1) / w.dilation } else { 0 };
+            let to = to.min(w.kernel);
+            let first = (start + from * w.dilation) as usize * channels;
+            let taps = (to - from).max(0) as usize;
+            let step = w.dilation as usize * channels;
+            let mut c = 0;
+            while channels - c >= 32 {
+                top_window::<T, 32>(rows, (first + c, taps, step), &mut y[c..]);
+                c += 32;
+            }
+            while channels - c >= 4 {
+                top_window::<T, 4>(rows, (first + c, taps, step), &mut y[c..]);
+                c += 4;
+            }
+            while c < channels {
+                top_window::<T, 1>(rows, (first + c, taps, step), &mut y[c..]);
+                c += 1;
+            }
+        }
+    }
+}
+
+/// Some channels of one window.
+#[inline(always)]
+fn top_window<T: Top, const L: usize>(
+    rows: &[&[T]],
+    (first, taps, step): (usize, usize, usize),
+    y: &mut [T],
+) {
+    let mut tops = [T::LEAST; L];
+    for row in rows {
+        for k in 0..taps {
+            let Some(x) = row[first + k * step..].first_chunk::<L>() else { continue };
+            for l in 0..L {
+                tops[l] = tops[l].top(x[l]);
+            }
+        }
+    }
+    y[..L].copy_from_slice(&tops);
 }
 
 vectorized! {

@@ -1,6 +1,7 @@
 //! `rnn`, `gru` and `lstm`: one product for the inputs of all steps, then step by step all sequences together.
 
-use super::gemm::{Bias, Size, Strided, floats, floats_mut, gemm, scratch};
+use super::gemm::{Bias, How, Size, Strided, by_panels, floats, floats_mut, gemm_into, packed, scratch};
+use super::kept::Panels;
 use super::pointwise::math::{exp, log1p, tanh};
 use super::simd::vectorized;
 use super::vector::rows_by_vector;
@@ -10,9 +11,12 @@ use kiln_backend::BackendError;
 use kiln_backend::stop::Checkpoints;
 use kiln_ops::recurrent::{GRU, LSTM, activations};
 use kiln_ops::util::is_real;
+use std::sync::Arc;
 
 /// Products that one task makes at least.
 const TASK: usize = 32 << 10;
+/// States up to which the weights are multiplied with one after the other.
+const FEW: usize = 4;
 /// Rows of weights that stay together.
 const GROUP: usize = 16;
 
@@ -58,6 +62,9 @@ struct Layer<'a> {
     hidden: usize,
     /// [gates·hidden, hidden].
     r: &'a [f32],
+    /// The weights packed, where they are multiplied with many states at once.
+    panels: Option<Arc<Panels>>,
+    how: How<'a>,
     /// Biases of r, [gates·hidden]; empty where there are none.
     rb: &'a [f32],
     /// Peepholes, [3·hidden]; empty where there are none.
@@ -119,12 +126,21 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
         let left = Strided { data: &x, row: size, col: 1 };
         let right = Strided { data: &w[d * wide * size..], row: 1, col: size };
         let wb = if wb.is_empty() { Bias::None } else { Bias::Columns(wb) };
-        gemm(s, &left, &right, wb, floats_mut(&mut inputs), (cx.depth, cx.pool))?;
+        let how = cx.how(d);
+        gemm_into(s, (&left, &right, wb), floats_mut(&mut inputs), (wide, 0), how)?;
         let inputs = floats(&inputs);
+        let own = &r[d * wide * hidden..(d + 1) * wide * hidden];
+        // Many states are multiplied at once; weights that one product reads so often are packed.
+        let of_states = Size { m: batch, n: wide, k: hidden };
+        let many = batch > FEW && hidden > 0;
+        let right = Strided { data: own, row: 1, col: hidden };
+        let panels = many.then(|| packed(of_states, &right, None)).transpose()?;
         let layer = Layer {
             kind,
             hidden,
-            r: &r[d * wide * hidden..(d + 1) * wide * hidden],
+            r: own,
+            panels,
+            how: How { kept: None, ..how },
             rb,
             p: part(&p, d, dirs),
             activations: &functions[d * per..(d + 1) * per],
@@ -185,6 +201,17 @@ impl Layer<'_> {
     fn of_state(&self, h: &[f32], out: &mut [f32], rows: std::ops::Range<usize>, skipped: usize) {
         let (n, wide) = (self.hidden, self.r.len() / self.hidden.max(1));
         let batch = h.len() / n.max(1);
+        if let Some(panels) = self.panels.as_ref().filter(|_| rows == (0..wide)) {
+            let s = Size { m: batch, n: wide, k: n };
+            let bias = if self.rb.is_empty() { Bias::None } else { Bias::Columns(self.rb) };
+            return by_panels(
+                s,
+                (&Strided { data: h, row: n, col: 1 }, panels, bias),
+                out,
+                (wide, 0),
+                self.how,
+            );
+        }
         let parts = Parts::new(out);
         // Whole groups of rows are one task's, so that sums do not depend on the number of threads.
         let groups = rows.len().div_ceil(GROUP);

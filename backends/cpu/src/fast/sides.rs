@@ -1,6 +1,6 @@
 //! The two sides of a matrix product, and where it goes.
 
-use super::micro::MAX_ROWS;
+use super::micro::{MAX_ROWS, Place};
 use crate::threads::Parts;
 use std::ops::Range;
 
@@ -126,12 +126,17 @@ impl Right for Strided<'_> {
         for (p, line) in k.clone().zip(out.chunks_exact_mut(nr)) {
             let (now, rest) = line.split_at_mut(n);
             let start = p * self.row + cols.start * self.col;
+            rest.fill(0.0);
             if self.col == 1 {
-                now.copy_from_slice(&self.data[start..start + n]);
+                let from = &self.data[start..start + n];
+                match (now.as_chunks_mut::<16>(), from.as_chunks::<16>().0) {
+                    // Whole vectors, without a call.
+                    ((now, []), from) => now.iter_mut().zip(from).for_each(|(to, from)| *to = *from),
+                    _ => line[..n].copy_from_slice(from),
+                }
             } else {
                 now.iter_mut().enumerate().for_each(|(j, x)| *x = self.data[start + j * self.col]);
             }
-            rest.fill(0.0);
         }
     }
 }
@@ -170,5 +175,28 @@ impl<'a> Target<'a> {
         let at = self.first + r * self.stride;
         // SAFETY: disjoint, as the contract says.
         unsafe { self.parts.part(at + cols.start, at + cols.end) }
+    }
+
+    /// A tile of some rows; `None` if it is not all inside.
+    pub fn tile(&self, rows: &Range<usize>, col: usize, width: usize) -> Option<Place<f32>> {
+        let at = |r: usize| self.first + r * self.stride + col;
+        let first = self.parts.address(at(rows.start), at(rows.end.max(1) - 1) + width)?;
+        Some(Place { first, stride: self.stride })
+    }
+
+    /// Whether rows lie one after the other.
+    pub fn joined(&self, rows: &Range<usize>, cols: &Range<usize>) -> bool {
+        cols.len() == self.stride || rows.len() == 1
+    }
+
+    /// Some elements of rows that are joined, and the place of the first.
+    ///
+    /// # Safety
+    /// No two such parts that are in use at once have an element in common.
+    #[allow(clippy::mut_from_ref, reason = "parts are disjoint, as the contract says")]
+    pub unsafe fn rows(&self, r: usize, count: usize, cols: Range<usize>) -> (usize, &mut [f32]) {
+        let at = self.first + r * self.stride + cols.start;
+        // SAFETY: disjoint, as the contract says.
+        (at, unsafe { self.parts.part(at, at + (count - 1) * self.stride + cols.len()) })
     }
 }

@@ -1,5 +1,7 @@
 //! Products of a matrix by a few vectors, which read the matrix once, where it is stored.
 
+use super::pointwise::math::muladd;
+use super::pointwise::tail::At;
 use super::sides::{Bias, Size, Strided};
 use super::simd::vectorized;
 use crate::threads::{self, Parts};
@@ -21,8 +23,15 @@ pub fn fits(s: Size, a: &Strided<'_>, b: &Strided<'_>) -> bool {
     s.m <= FEW && s.k > 1 && s.n > 1 && a.col == 1 && (b.col == 1 || b.row == 1)
 }
 
-/// c = a·b + bias, of sizes that [`fits`] accepts; sums depend on sizes alone.
-pub fn product(s: Size, a: &Strided<'_>, b: &Strided<'_>, bias: Bias<'_>, c: &mut [f32]) {
+/// c = a·b + bias and what layers after it make of that, of sizes that [`fits`] accepts; sums depend on sizes alone.
+pub fn product(
+    s: Size,
+    a: &Strided<'_>,
+    b: &Strided<'_>,
+    bias: Bias<'_>,
+    tail: Option<At<'_>>,
+    c: &mut [f32],
+) {
     let points = Checkpoints::here();
     let parts = Parts::new(c);
     let width =
@@ -45,6 +54,9 @@ pub fn product(s: Size, a: &Strided<'_>, b: &Strided<'_>, bias: Bias<'_>, c: &mu
                 rows_by_vector(&b.data[cols.start * b.col..], b.col, row, c);
             }
             bias.add(i, cols.start, c);
+            if let Some(tail) = tail {
+                tail.apply(&mut tail.room(), i * s.n + cols.start, c);
+            }
         }
     });
 }
@@ -59,14 +71,15 @@ vectorized! {
             let (a, b) = (&x[at..at + n], &x[at + pitch..at + pitch + n]);
             let (c, d) = (&x[at + 2 * pitch..at + 2 * pitch + n], &x[at + 3 * pitch..at + 3 * pitch + n]);
             for i in 0..n {
-                y[i] += (f[0] * a[i] + f[1] * b[i]) + (f[2] * c[i] + f[3] * d[i]);
+                let first = muladd::<FMA>(f[0], a[i], f[1] * b[i]);
+                y[i] += muladd::<FMA>(f[2], c[i], muladd::<FMA>(f[3], d[i], first));
             }
         }
         for (k, f) in rest.iter().enumerate() {
             let at = (4 * fours.len() + k) * pitch;
             let a = &x[at..at + n];
             for i in 0..n {
-                y[i] += f * a[i];
+                y[i] = muladd::<FMA>(*f, a[i], y[i]);
             }
         }
     }
@@ -89,16 +102,16 @@ vectorized! {
             let mut sums = [[0f32; LANES]; ROWS];
             for (k, v) in whole.iter().enumerate() {
                 for l in 0..LANES {
-                    sums[0][l] += a.0[k][l] * v[l];
+                    sums[0][l] = muladd::<FMA>(a.0[k][l], v[l], sums[0][l]);
                 }
                 for l in 0..LANES {
-                    sums[1][l] += b.0[k][l] * v[l];
+                    sums[1][l] = muladd::<FMA>(b.0[k][l], v[l], sums[1][l]);
                 }
                 for l in 0..LANES {
-                    sums[2][l] += c.0[k][l] * v[l];
+                    sums[2][l] = muladd::<FMA>(c.0[k][l], v[l], sums[2][l]);
                 }
                 for l in 0..LANES {
-                    sums[3][l] += d.0[k][l] * v[l];
+                    sums[3][l] = muladd::<FMA>(d.0[k][l], v[l], sums[3][l]);
                 }
             }
             let tails = [a.1, b.1, c.1, d.1];
@@ -115,7 +128,7 @@ vectorized! {
             let mut sums = [0f32; LANES];
             for k in 0..whole.len() {
                 for l in 0..LANES {
-                    sums[l] += a[k][l] * whole[k][l];
+                    sums[l] = muladd::<FMA>(a[k][l], whole[k][l], sums[l]);
                 }
             }
             *out = joined(sums);

@@ -1,15 +1,20 @@
-//! Products of matrices of 8-bit numbers: rows are widened to words of 16 bits block by block, columns are packed once.
+//! Products of matrices of 8-bit numbers. Rows are widened to words of 16 bits block by block, and columns are packed once. Where sums of
+//! two products fit 16 bits, or the processor adds four in 32, rows and columns stay bytes.
 
 use super::kept::{Kept, Panels};
-use super::micro::MAX_ROWS;
-use super::micro_integer::{Micro, TILE};
+use super::micro::{MAX_ROWS, Micro, Place, Start};
+use super::micro_integer::{self, Four, Pair};
+use super::pointwise::tail::At;
 use crate::threads::{self, Parts};
+use crate::value::Out;
+use bytemuck::Pod;
 use kiln_backend::BackendError;
 use kiln_backend::stop::Checkpoints;
 use kiln_ir::DType;
+use std::ops::Range;
 use std::sync::Arc;
 
-/// Words of rows that a task widens at once.
+/// Words of rows that a task makes at once.
 const WIDENED: usize = 64 << 10;
 /// Products that a task makes at least.
 const TASK: usize = 64 << 10;
@@ -38,6 +43,11 @@ impl<'a> Narrow<'a> {
         if self.signed { i16::from(byte as i8) } else { i16::from(byte) }
     }
 
+    /// Neighbours as they are.
+    pub fn copy(&self, at: usize, to: &mut [u8]) {
+        to.copy_from_slice(&self.bytes[at..at + to.len()]);
+    }
+
     /// Neighbours, as many as there is room for.
     pub fn widen(&self, at: usize, to: &mut [i16]) {
         let from = &self.bytes[at..at + to.len()];
@@ -50,14 +60,23 @@ impl<'a> Narrow<'a> {
 
 /// The left matrix, m × k.
 pub trait Rows: Sync {
-    /// Writes all words of a row.
+    /// Writes all elements of a row as words.
     fn fill(&self, row: usize, to: &mut [i16]);
+
+    /// Writes all elements of a row as they are.
+    fn bytes(&self, row: usize, to: &mut [u8]);
+
+    /// Whether elements have no sign.
+    fn unsigned(&self) -> bool;
 }
 
 /// The right matrix, k × n: an element by row and column.
 pub trait Columns: Sync {
     /// The element of a row and a column.
     fn at(&self, k: usize, j: usize) -> i16;
+
+    /// Whether elements have a sign.
+    fn signed(&self) -> bool;
 }
 
 /// A matrix by strides.
@@ -75,11 +94,27 @@ impl Rows for Strided<'_> {
             step => to.iter_mut().enumerate().for_each(|(k, to)| *to = self.data.at(first + k * step)),
         }
     }
+
+    fn bytes(&self, row: usize, to: &mut [u8]) {
+        let first = row * self.row;
+        match self.col {
+            1 => self.data.copy(first, to),
+            step => to.iter_mut().enumerate().for_each(|(k, to)| *to = self.data.bytes[first + k * step]),
+        }
+    }
+
+    fn unsigned(&self) -> bool {
+        !self.data.signed
+    }
 }
 
 impl Columns for Strided<'_> {
     fn at(&self, k: usize, j: usize) -> i16 {
         self.data.at(k * self.row + j * self.col)
+    }
+
+    fn signed(&self) -> bool {
+        self.data.signed
     }
 }
 
@@ -93,7 +128,7 @@ pub struct Size {
 
 /// Places of the elements of the result: row r and column j are at `first + start(r) + j·column`.
 pub struct Target<'a> {
-    parts: Parts<'a, i32>,
+    to: Sink<'a>,
     pub first: usize,
     /// Elements from column to column.
     pub column: usize,
@@ -101,65 +136,188 @@ pub struct Target<'a> {
     pub rows: [usize; 3],
 }
 
+/// The sums, or what layers after the product make of them.
+enum Sink<'a> {
+    Sums(Parts<'a, i32>),
+    /// Bytes of elements, and the bytes of one.
+    Made(Parts<'a, u8>, usize, At<'a>),
+}
+
 impl<'a> Target<'a> {
     /// A dense matrix.
     pub fn dense(c: &'a mut [i32], n: usize) -> Target<'a> {
-        Target { parts: Parts::new(c), first: 0, column: 1, rows: [usize::MAX, n, 0] }
+        Target { to: Sink::Sums(Parts::new(c)), first: 0, column: 1, rows: [usize::MAX, n, 0] }
     }
 
-    /// Elements of a tensor.
-    pub fn of(c: &'a mut [i32], first: usize, column: usize, rows: [usize; 3]) -> Target<'a> {
-        Target { parts: Parts::new(c), first, column, rows }
+    /// Elements of a tensor from one on, in the order of a dense matrix of `n` columns: of i32, or of what the tail makes.
+    pub fn of(out: &'a mut Out, tail: Option<At<'a>>, n: usize) -> Target<'a> {
+        let size = out.size();
+        let to = match tail {
+            None => Sink::Sums(Parts::new(out.elems_mut())),
+            Some(tail) => Sink::Made(Parts::new(out.bytes_mut()), size, tail),
+        };
+        Target { to, first: 0, column: 1, rows: [usize::MAX, n, 0] }
     }
 
-    /// Writes neighbours of a row, from column j on.
+    /// Writes some rows of sums, `wide` elements apart, from a column on.
     ///
     /// # Safety
     /// Nobody else writes them now.
-    unsafe fn write(&self, row: usize, j: usize, tile: &[i32]) {
+    unsafe fn write(&self, rows: &Range<usize>, cols: &Range<usize>, sums: &[i32], wide: usize) {
+        let mut room = match &self.to {
+            Sink::Made(_, _, tail) => Some(tail.room()),
+            Sink::Sums(_) => None,
+        };
         let [many, step, image] = self.rows;
-        let at = self.first + row / many * image + row % many * step + j * self.column;
-        if self.column == 1 {
+        let place =
+            |row: usize, j: usize| self.first + row / many * image + row % many * step + j * self.column;
+        let mut line = |at: usize, line: &[i32]| match (&self.to, &mut room) {
             // SAFETY: as the contract says.
-            unsafe { self.parts.part(at, at + tile.len()) }.copy_from_slice(tile);
+            (Sink::Sums(all), _) => unsafe { all.part(at, at + line.len()) }.copy_from_slice(line),
+            (Sink::Made(all, size, tail), Some(room)) => {
+                // SAFETY: as the contract says.
+                let to = unsafe { all.part(at * size, (at + line.len()) * size) };
+                tail.convert(room, at, line, to);
+            }
+            _ => {}
+        };
+        if self.column == 1 && cols.len() == wide && step == wide && many == usize::MAX {
+            return line(place(rows.start, cols.start), &sums[..rows.len() * wide]);
+        }
+        if self.column == 1 {
+            for (row, sums) in rows.clone().zip(sums.chunks_exact(wide)) {
+                line(place(row, cols.start), &sums[..cols.len()]);
+            }
             return;
         }
-        for (i, &x) in tile.iter().enumerate() {
-            let at = at + i * self.column;
-            // SAFETY: as the contract says.
-            let to = unsafe { self.parts.part(at, at + 1) };
-            to.fill(x);
+        // Windows lie side by side, those of each image.
+        let mut column = vec![0i32; rows.len()];
+        for (i, j) in cols.clone().enumerate() {
+            column.iter_mut().zip(sums[i..].iter().step_by(wide)).for_each(|(to, &x)| *to = x);
+            let mut from = rows.start;
+            while from < rows.end {
+                let end = rows.end.min((from / many + 1) * many);
+                line(place(from, j), &column[from - rows.start..end - rows.start]);
+                from = end;
+            }
         }
     }
 }
 
-/// The panels of columns, two rows at a time: kept ones where the columns are weights.
-pub fn panels(s: Size, b: &dyn Columns, kept: Option<(&Kept, usize)>) -> Result<Arc<Panels>, BackendError> {
-    let nr = Micro::best().nr;
-    let pairs = s.k.div_ceil(2);
-    Kept::of(kept, s.n.next_multiple_of(nr) * pairs, |all: &mut [[i16; 2]]| {
-        threads::chunks(all, nr * pairs, 1, |i, out| {
+/// Neighbouring elements of a row or a column that are multiplied at once.
+trait Group: Pod + Send + Sync {
+    /// Elements of a group.
+    const MANY: usize;
+    /// The kernels of the level.
+    fn micro() -> Option<Micro<Self, i32>>;
+    /// Writes all elements of a row.
+    fn fill(rows: &dyn Rows, row: usize, k: usize, to: &mut [Self]);
+    /// A group of a column from its elements.
+    fn of(at: impl Fn(usize) -> i16) -> Self;
+}
+
+impl Group for Pair {
+    const MANY: usize = 2;
+    fn micro() -> Option<Micro<Pair, i32>> {
+        Some(micro_integer::words())
+    }
+    fn fill(rows: &dyn Rows, row: usize, k: usize, to: &mut [Pair]) {
+        rows.fill(row, &mut bytemuck::cast_slice_mut(to)[..k]);
+    }
+    fn of(at: impl Fn(usize) -> i16) -> Pair {
+        [at(0), at(1)]
+    }
+}
+
+impl Group for Four {
+    const MANY: usize = 4;
+    fn micro() -> Option<Micro<Four, i32>> {
+        micro_integer::bytes()
+    }
+    fn fill(rows: &dyn Rows, row: usize, k: usize, to: &mut [Four]) {
+        rows.bytes(row, &mut bytemuck::cast_slice_mut(to)[..k]);
+    }
+    fn of(at: impl Fn(usize) -> i16) -> Four {
+        // Signed bytes.
+        std::array::from_fn(|i| at(i) as u8)
+    }
+}
+
+/// A right matrix in panels.
+pub enum Matrix {
+    /// Two rows at a time, as words.
+    Words(Arc<Panels>),
+    /// Four rows at a time, as bytes.
+    Bytes(Arc<Panels>),
+}
+
+/// The panels of columns by which rows are multiplied: kept ones where the columns are weights.
+pub fn panels(
+    s: Size,
+    (a, b): (&dyn Rows, &dyn Columns),
+    kept: Option<(&Kept, usize)>,
+) -> Result<Matrix, BackendError> {
+    let [words, bytes] = [0, 1].map(|kind| kept.map(|(kept, i)| (kept, 2 * i + kind)));
+    let found = |at: Option<(&Kept, usize)>| at.and_then(|(kept, i)| kept.get(i));
+    // Whether weights are small is asked once.
+    if a.unsigned()
+        && b.signed()
+        && let Some(micro) = micro_integer::bytes().filter(|_| kept.is_some())
+    {
+        if let Some(found) = found(bytes) {
+            return Ok(Matrix::Bytes(found));
+        }
+        if found(words).is_none() && (!micro_integer::saturates() || small(s, b)) {
+            return Ok(Matrix::Bytes(packed(s, b, &micro, bytes)?));
+        }
+    }
+    Ok(Matrix::Words(packed(s, b, &micro_integer::words(), words)?))
+}
+
+/// Whether two products by neighbours of each column have a sum of 16 bits.
+fn small(s: Size, b: &dyn Columns) -> bool {
+    let at = |k: usize, j: usize| if k < s.k { b.at(k, j).unsigned_abs() } else { 0 };
+    let fits = |k: usize, j: usize| at(k, j) + at(k + 1, j) <= 128;
+    (0..s.n).all(|j| (0..s.k).step_by(2).all(|k| fits(k, j)))
+}
+
+fn packed<T: Group>(
+    s: Size,
+    b: &dyn Columns,
+    micro: &Micro<T, i32>,
+    kept: Option<(&Kept, usize)>,
+) -> Result<Arc<Panels>, BackendError> {
+    let (nr, groups) = (micro.nr, s.k.div_ceil(T::MANY));
+    Kept::of(kept, s.n.next_multiple_of(nr) * groups, |all: &mut [T]| {
+        threads::chunks(all, nr * groups, 1, |i, out| {
             for (k, line) in out.chunks_exact_mut(nr).enumerate() {
                 for (j, to) in (i * nr..s.n).zip(line) {
-                    let second = if 2 * k + 1 < s.k { b.at(2 * k + 1, j) } else { 0 };
-                    *to = [b.at(2 * k, j), second];
+                    let at = |i: usize| if k * T::MANY + i < s.k { b.at(k * T::MANY + i, j) } else { 0 };
+                    *to = T::of(at);
                 }
             }
         });
     })
 }
 
-/// Writes a·b plus a number a column.
-pub fn product(s: Size, a: &dyn Rows, b: &Panels, bias: Option<&[i32]>, c: &Target<'_>) {
+/// Writes a·b plus a number a column, and what layers after it make of that.
+pub fn product(s: Size, a: &dyn Rows, b: &Matrix, bias: Option<&[i32]>, c: &Target<'_>) {
+    match b {
+        Matrix::Words(panels) => multiply::<Pair>(s, a, panels.data(), bias, c),
+        Matrix::Bytes(panels) => multiply::<Four>(s, a, panels.data(), bias, c),
+    }
+}
+
+fn multiply<T: Group>(s: Size, a: &dyn Rows, panels: &[T], bias: Option<&[i32]>, c: &Target<'_>) {
+    let Some(micro) = T::micro() else { return };
     if s.m == 0 || s.n == 0 {
         return;
     }
-    let micro = Micro::best();
     let nr = micro.nr;
-    let (high, pairs) = (micro.strip(s.m), s.k.div_ceil(2));
+    let (high, groups) = (micro.strip(s.m), s.k.div_ceil(T::MANY));
     let strips = s.m.div_ceil(high);
     let wanted = (4 * threads::count()).min((s.m * s.n * s.k).div_ceil(TASK));
-    let most = (WIDENED / (2 * pairs * high).max(1)).max(1);
+    let most = (WIDENED / (2 * groups * high).max(1)).max(1);
     let band = strips.div_ceil(wanted.max(1)).clamp(1, most);
     let bands = strips.div_ceil(band);
     // Few bands divide the columns as well.
@@ -167,34 +325,37 @@ pub fn product(s: Size, a: &dyn Rows, b: &Panels, bias: Option<&[i32]>, c: &Targ
     let width = s.n.div_ceil(blocks).next_multiple_of(nr);
     let blocks = s.n.div_ceil(width);
     let points = Checkpoints::here();
-    let panels: &[[i16; 2]] = b.data();
     threads::each(bands * blocks, |task| {
         let rows = task / blocks * band * high..s.m.min((task / blocks + 1) * band * high);
         let cols = task % blocks * width..s.n.min((task % blocks + 1) * width);
-        let mut room = vec![[0i16; 2]; rows.len() * pairs];
-        for (row, to) in rows.clone().zip(room.chunks_exact_mut(pairs.max(1))) {
-            a.fill(row, &mut bytemuck::cast_slice_mut(to)[..s.k]);
+        let mut room = vec![T::zeroed(); rows.len() * groups];
+        for (row, to) in rows.clone().zip(room.chunks_exact_mut(groups.max(1))) {
+            T::fill(a, row, s.k, to);
         }
-        let mut tile = [0i32; TILE];
-        for j in cols.clone().step_by(nr) {
+        let wide = cols.len().next_multiple_of((nr / 2).max(1));
+        let mut first = vec![0i32; if bias.is_some() { wide } else { 0 }];
+        if let Some(bias) = bias {
+            first[..cols.len()].copy_from_slice(&bias[cols.clone()]);
+        }
+        let mut sums = vec![0i32; rows.len() * wide];
+        for (at, j) in cols.clone().step_by(nr).enumerate().map(|(i, j)| (i * nr, j)) {
             points.pass();
-            let panel = &panels[j / nr * nr * pairs..(j / nr + 1) * nr * pairs];
-            let now = nr.min(cols.end - j);
-            for first in rows.clone().step_by(high) {
-                let count = high.min(rows.end - first);
+            let panel = &panels[j / nr * nr * groups..(j / nr + 1) * nr * groups];
+            let width = nr.min(wide - at);
+            let start = if bias.is_some() { Start::Columns(&first[at..at + width]) } else { Start::Zero };
+            for from in (0..rows.len()).step_by(high) {
+                let count = high.min(rows.len() - from);
                 let mut left = [&[][..]; MAX_ROWS];
                 for (i, to) in left.iter_mut().enumerate().take(count) {
-                    *to = &room[(first - rows.start + i) * pairs..][..pairs];
+                    *to = &room[(from + i) * groups..][..groups];
                 }
-                micro.run(count, &left, panel, &mut tile);
-                for (i, tile) in tile.chunks_exact_mut(nr).enumerate().take(count) {
-                    if let Some(bias) = bias {
-                        tile.iter_mut().zip(&bias[j..j + now]).for_each(|(x, &b)| *x = x.wrapping_add(b));
-                    }
-                    // SAFETY: each block of rows and columns belongs to one task.
-                    unsafe { c.write(first + i, j, &tile[..now]) };
-                }
+                let to = &mut sums[from * wide + at..(from + count - 1) * wide + at + width];
+                let place = Place { first: to.as_mut_ptr(), stride: wide };
+                // SAFETY: the slice ends with the last element of the tile.
+                unsafe { micro.tile((count, width), &left, panel, start, place) };
             }
         }
+        // SAFETY: each block of rows and columns belongs to one task.
+        unsafe { c.write(&rows, &cols, &sums, wide) };
     });
 }

@@ -84,6 +84,8 @@ pub struct Lanes<'a> {
     direct: Vec<Option<View<'a>>>,
     /// The element that fills an input's whole lane.
     filled: Vec<Option<usize>>,
+    /// Where in its line a lane of elements that come again begins, and how many elements it has.
+    held: Vec<Option<(usize, usize)>>,
     constants: Vec<Lane>,
     values: Vec<Lane>,
     scratch: Vec<Num>,
@@ -98,6 +100,7 @@ impl<'a> Lanes<'a> {
             inputs: e.inputs.iter().map(|&t| zeros(Kind::of(t))).collect(),
             direct: vec![None; e.inputs.len()],
             filled: vec![None; e.inputs.len()],
+            held: vec![None; e.inputs.len()],
             constants: code
                 .into_iter()
                 .flat_map(|c| &c.constants)
@@ -121,6 +124,15 @@ impl<'a> Lanes<'a> {
             _ => None,
         };
         self.direct[i].is_some()
+    }
+
+    /// Whether a lane has `n` elements of a line that comes again, from a place on; if not, it will.
+    pub fn holds(&mut self, i: usize, place: usize, n: usize) -> bool {
+        let found = self.held[i].is_some_and(|(first, many)| first == place && n <= many);
+        if !found {
+            self.held[i] = Some((place, n));
+        }
+        found
     }
 
     /// Loads consecutive elements to a place in the block.

@@ -7,7 +7,7 @@ const ROUNDER: f32 = 12_582_912.0;
 
 /// a·b + c, fused where the instruction set has that.
 #[inline(always)]
-fn muladd<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
+pub fn muladd<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
     if FMA { a.mul_add(b, c) } else { a * b + c }
 }
 

@@ -5,6 +5,7 @@ mod lanes;
 mod loops;
 pub(super) mod math;
 mod plan;
+pub(crate) mod tail;
 mod walk;
 
 use crate::fast::{RunCx, nibbles};
@@ -24,17 +25,32 @@ pub(crate) use plan::{Fused, covers, plan};
 /// Blocks that one task computes at least.
 const TASK: usize = 8;
 
+/// An expression with its steps.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub(crate) expr: Expr,
+    code: Option<Code>,
+}
+
+impl Made {
+    /// Takes an expression apart.
+    pub(crate) fn new(expr: Expr) -> Made {
+        let code = Code::of(&expr);
+        Made { expr, code }
+    }
+}
+
 /// Storage of an input's elements.
 enum Source<'a> {
-    /// Memory of the output, element by element.
+    /// Memory of the output, or of the kernel before, element by element.
     Output,
     /// Elsewhere.
     Given(&'a Val, Walk),
 }
 
-/// Runs a fused group. `None` where a type has no lanes; the nodes then run one by one.
+/// Runs a fused group.
 pub(crate) fn run(
-    expr: &Expr,
+    Made { expr, code }: &Made,
     node: &Node,
     mut args: Vec<Option<Val>>,
     cx: &RunCx<'_>,
@@ -68,7 +84,6 @@ pub(crate) fn run(
         })
         .collect();
     let size = dtype.bits() as usize / 8;
-    let code = Code::of(expr);
     let points = Checkpoints::here();
     let bytes = out.bytes_mut();
     let count = bytes.len() / size.max(1);
@@ -82,22 +97,33 @@ pub(crate) fn run(
             let start = b * BLOCK;
             // SAFETY: blocks of different numbers are disjoint, and each is of one range.
             let chunk = unsafe { parts.part(start * size, (start + BLOCK) * size) };
-            block(expr, &sources, &mut lanes, start, chunk);
+            block(expr, &sources, &mut lanes, (start, None), chunk);
         }
     });
     let halves = node.outputs.first().is_some_and(|&y| cx.graph.ty(y).dtype == DType::I4);
     if halves { nibbles::packed(&out.done(), cx.pool, &node.name) } else { Ok(out.done()) }
 }
 
-fn block<'a>(expr: &Expr, sources: &[Source<'a>], lanes: &mut Lanes<'a>, start: usize, chunk: &mut [u8]) {
+/// Computes a block of elements, from one on. What is the kernel's lies in other memory if that is given.
+fn block<'a>(
+    expr: &Expr,
+    sources: &[Source<'a>],
+    lanes: &mut Lanes<'a>,
+    (start, own): (usize, Option<&[u8]>),
+    chunk: &mut [u8],
+) {
     let size = (expr.result_type().bits() as usize / 8).max(1);
     let n = chunk.len() / size;
     for (i, s) in sources.iter().enumerate() {
         let ty = expr.inputs[i];
         match s {
-            Source::Output => lanes.load(i, ty, chunk, 0, 0, n),
+            Source::Output => lanes.load(i, ty, own.unwrap_or(chunk), 0, 0, n),
             Source::Given(v, walk) => {
                 let v: &'a Val = v;
+                let again = walk.period().is_some_and(|p| p < BLOCK && lanes.holds(i, start % p, n));
+                if again {
+                    continue;
+                }
                 walk.segments(start, n, |at, from, len, step| match step {
                     0 => lanes.fill(i, ty, v.bytes(), at, from, len),
                     _ if len == n && lanes.refer(i, ty, v.bytes(), from, n) => {}

@@ -27,6 +27,12 @@ impl Walk {
         Walk { dims }
     }
 
+    /// The number of elements after which all of them come again, if the input is one line of elements, or one element.
+    pub fn period(&self) -> Option<usize> {
+        let ((inner, step), outer) = self.dims.split_last()?;
+        outer.iter().all(|(_, stride)| *stride == 0).then_some(if *step == 0 { 1 } else { *inner })
+    }
+
     /// Calls `f(at, from, len, step)` for each run of output elements `start + at ..+ len` that is the input's elements
     /// from `from` on, `step` (0 or 1) apart.
     pub fn segments(&self, start: usize, n: usize, mut f: impl FnMut(usize, usize, usize, usize)) {
@@ -49,6 +55,16 @@ impl Walk {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_come_again() {
+        let period = |shape: &[usize], to: &[usize]| Walk::new(shape, to).period();
+        assert_eq!(period(&[5], &[2, 3, 5]), Some(5));
+        assert_eq!(period(&[1, 1], &[4, 6]), Some(1));
+        assert_eq!(period(&[2, 3], &[2, 3]), Some(6));
+        assert_eq!(period(&[3, 1], &[2, 3, 4]), None);
+        assert_eq!(period(&[2, 1, 5], &[2, 3, 5]), None);
+    }
     use kiln_ops::util::{for_each_index, offset};
 
     #[test]

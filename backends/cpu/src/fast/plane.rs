@@ -1,0 +1,110 @@
+//! Planes with their padding around them, so that all taps of all windows are elements, and those of neighbouring windows are neighbours:
+//! every second column comes first where windows are two apart, and so on.
+
+use super::windows::Spatial;
+use kiln_ops::conv::window::Axis;
+
+/// Neighbouring windows whose results are made at once.
+pub const PLANE_LANES: usize = 8;
+
+/// Places in a plane that has its padding around it, and room behind, so that all taps of [`PLANE_LANES`] neighbouring windows are elements.
+pub struct Plane<'a> {
+    pub axes: &'a Spatial,
+    /// Elements of each dimension with padding, and of the whole.
+    sizes: [usize; 3],
+    pub size: usize,
+    /// Places of taps from the first element of a window on, and of the first windows of all rows.
+    pub taps: Vec<usize>,
+    pub rows: Vec<usize>,
+}
+
+impl<'a> Plane<'a> {
+    /// The places for windows along these axes.
+    pub fn new(axes: &'a Spatial) -> Plane<'a> {
+        let mut sizes =
+            axes.each_ref().map(|a| ((a.output - 1) * a.stride + (a.kernel - 1) * a.dilation + 1) as usize);
+        sizes[2] = sizes[2].next_multiple_of(axes[2].stride as usize);
+        let [_, high, wide] = sizes;
+        let along = |n: i64, step: i64| (0..n).map(move |i| (i * step) as usize).collect::<Vec<_>>();
+        let places = |n: fn(&Axis<i64>) -> i64, step: fn(&Axis<i64>) -> i64, last: &[usize]| {
+            let [d, h, _] = axes.each_ref().map(|a| along(n(a), step(a)));
+            let rows = d.iter().flat_map(|z| h.iter().map(move |y| (z * high + y) * wide));
+            rows.flat_map(|row| last.iter().map(move |x| row + x)).collect::<Vec<_>>()
+        };
+        let w = &axes[2];
+        let (step, part) = (w.stride as usize, wide / w.stride as usize);
+        let columns: Vec<usize> =
+            along(w.kernel, w.dilation).into_iter().map(|x| x % step * part + x / step).collect();
+        let taps = places(|a| a.kernel, |a| a.dilation, &columns);
+        let rows = places(|a| a.output, |a| a.stride, &[0]);
+        let size = sizes.iter().product::<usize>() + PLANE_LANES;
+        Plane { axes, sizes, size, taps, rows }
+    }
+
+    /// Copies a plane of x; what is padding stays as it is.
+    pub fn pad<T: Copy>(&self, x: &[T], to: &mut [T]) {
+        let [d, h, w] = self.axes;
+        let wide = self.sizes[2] as i64;
+        // Columns of x that lie inside.
+        let first = (-w.begin).clamp(0, w.input);
+        let end = (wide - w.begin).clamp(first, w.input);
+        let inside = |a: &Axis<i64>, i: usize| Some(i as i64 - a.begin).filter(|p| (0..a.input).contains(p));
+        for (row, to) in to.chunks_exact_mut(self.sizes[2]).take(self.sizes[0] * self.sizes[1]).enumerate() {
+            let (Some(z), Some(y)) = (inside(d, row / self.sizes[1]), inside(h, row % self.sizes[1])) else {
+                continue;
+            };
+            let line = &x[((z * h.input + y) * w.input) as usize..][..w.input as usize];
+            let at = (first + w.begin) as usize;
+            let line = &line[first as usize..end as usize];
+            match w.stride {
+                1 => to[at..at + line.len()].copy_from_slice(line),
+                step => {
+                    let step = step as usize;
+                    let part = to.len() / step;
+                    for phase in 0..step {
+                        // The first column of the phase that x has.
+                        let skipped = (phase + step - at % step) % step;
+                        let from = line.iter().skip(skipped).step_by(step);
+                        let to = &mut to[phase * part + (at + skipped) / step..];
+                        to.iter_mut().zip(from).for_each(|(to, x)| *to = *x);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taps_of_windows_are_elements_or_padding() {
+        let one = Axis { input: 1, output: 1, kernel: 1, stride: 1, dilation: 1, begin: 0, end: 0 };
+        for (input, kernel, stride, dilation, begin, end) in [
+            (9, 3, 1, 1, 1, 1),
+            (9, 3, 2, 1, 1, 0),
+            (7, 3, 3, 2, 4, 4),
+            (8, 2, 2, 1, 0, 0),
+            (9, 3, 1, 1, -1, 0),
+        ] {
+            let output = (input + begin + end - (kernel - 1) * dilation - 1) / stride + 1;
+            let a = Axis { input, output, kernel, stride, dilation, begin, end };
+            let axes = [one, a, a];
+            let plane = Plane::new(&axes);
+            let x: Vec<i64> = (0..input * input).collect();
+            let mut padded = vec![-1; plane.size];
+            plane.pad(&x, &mut padded);
+            for (row, o) in (0..output).flat_map(|r| (0..output).map(move |o| (r, o))) {
+                let first = plane.rows[row as usize] + o as usize;
+                let found: Vec<i64> = plane.taps.iter().map(|t| padded[first + t]).collect();
+                let place = |o: i64, k: i64| {
+                    Some(o * stride + k * dilation - begin).filter(|p| (0..input).contains(p))
+                };
+                let taps = (0..kernel).flat_map(|kh| (0..kernel).map(move |kw| (kh, kw)));
+                let at = |(kh, kw)| place(row, kh).zip(place(o, kw)).map_or(-1, |(y, x)| y * input + x);
+                assert_eq!(found, taps.map(at).collect::<Vec<_>>(), "row {row}, window {o} of {a:?}");
+            }
+        }
+    }
+}

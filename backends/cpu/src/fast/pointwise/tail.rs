@@ -1,0 +1,75 @@
+//! Pointwise layers after a kernel, computed on parts of its result while those are in the cache.
+
+use super::lanes::{BLOCK, Lanes};
+use super::walk::Walk;
+use super::{Made, Source, block};
+use crate::value::Val;
+use kiln_ir::DType;
+
+/// An expression of a kernel's result and of other values.
+pub struct Tail<'a> {
+    made: &'a Made,
+    sources: Vec<Source<'a>>,
+}
+
+/// A tail of a result, or of a part of it that begins at an element.
+#[derive(Clone, Copy)]
+pub struct At<'a> {
+    tail: &'a Tail<'a>,
+    first: usize,
+}
+
+impl<'a> Tail<'a> {
+    /// The expression of values that are broadcast to the shape of the result, the result itself where there is none.
+    pub fn new(made: &'a Made, args: &'a [Option<Val>], shape: &[usize]) -> Tail<'a> {
+        let source = |v: &'a Option<Val>| match v {
+            Some(v) => Source::Given(v, Walk::new(v.shape(), shape)),
+            None => Source::Output,
+        };
+        Tail { made, sources: args.iter().map(source).collect() }
+    }
+
+    /// The tail of the whole result.
+    pub fn whole(&'a self) -> At<'a> {
+        At { tail: self, first: 0 }
+    }
+
+    /// The type of the elements that it makes.
+    pub fn result(&self) -> DType {
+        self.made.expr.result_type()
+    }
+}
+
+impl<'a> At<'a> {
+    /// The tail of what begins at an element of this part.
+    pub fn from(self, element: usize) -> At<'a> {
+        At { first: self.first + element, ..self }
+    }
+
+    /// The type of the elements that it makes.
+    pub fn result(&self) -> DType {
+        self.tail.result()
+    }
+
+    /// Memory of one task.
+    pub fn room(&self) -> Lanes<'a> {
+        Lanes::new(&self.tail.made.expr, self.tail.made.code.as_ref())
+    }
+
+    /// Computes elements, from one on, in the place of the kernel's.
+    pub fn apply(&self, room: &mut Lanes<'a>, start: usize, part: &mut [f32]) {
+        for (i, part) in part.chunks_mut(BLOCK).enumerate() {
+            let at = self.first + start + i * BLOCK;
+            block(&self.tail.made.expr, &self.tail.sources, room, (at, None), bytemuck::cast_slice_mut(part));
+        }
+    }
+
+    /// Computes elements, from one on, from the kernel's.
+    pub fn convert(&self, room: &mut Lanes<'a>, start: usize, from: &[i32], to: &mut [u8]) {
+        let size = to.len().checked_div(from.len()).unwrap_or(1).max(1);
+        for (i, (from, to)) in from.chunks(BLOCK).zip(to.chunks_mut(BLOCK * size)).enumerate() {
+            let at = self.first + start + i * BLOCK;
+            block(&self.tail.made.expr, &self.tail.sources, room, (at, Some(bytemuck::cast_slice(from))), to);
+        }
+    }
+}
