@@ -25,7 +25,7 @@ fn tactics(case: &Case, target: &Target) -> Vec<Tactic> {
 }
 
 fn of_tensor_cores(t: &Tactic) -> bool {
-    t.name.contains("mma") || t.name.starts_with("conv.lines")
+    t.name.contains("mma") || t.name.starts_with("conv.lines") || t.name.starts_with("matmul.rows")
 }
 
 /// Sources of all cases, each once, with what they are for.
@@ -142,7 +142,7 @@ fn speed_of(
     let (program, given) = Program::single(op, inputs).unwrap();
     let region = program.region(&program.steps[0]).unwrap();
     let mut found = Cuda.tactics(&region, target).unwrap();
-    found.retain(of_tensor_cores);
+    found.retain(|t| of_tensor_cores(t) || t.name == "matmul_codes.few");
     found.sort_by(|a, b| a.estimate_ns.unwrap_or(0.0).total_cmp(&b.estimate_ns.unwrap_or(0.0)));
     let blobs = found.iter().map(|t| Cuda.compile(&region, t, target).unwrap()).collect::<Vec<_>>();
     println!("{label}");
@@ -178,6 +178,32 @@ fn sparse_speed(device: &Arc<dyn Device>, target: &Target, t: DType, [m, n, k]: 
     let inputs = [Some(rng.tensor(t, &[m, k])), Some(values), Some(places)];
     let label = format!("matmul_sparse {t} {m}x{n}x{k}");
     speed_of(device, target, &label, &op, &inputs, 2.0 * (m * n * k) as f64);
+}
+
+/// A product of rows of f16 by weights that stay codes, in blocks of 128, with zero points.
+fn codes_speed(device: &Arc<dyn Device>, target: &Target, codes: DType, [m, n, k]: [usize; 3]) {
+    let mut rng = Rng::new(1);
+    let op = Op::new("matmul_codes", Attrs::new().with("along", 128i64)).unwrap();
+    let inputs = [
+        Some(rng.tensor(DType::F16, &[m, k])),
+        Some(rng.tensor_in(codes, &[n, k], 0.0, 0.0, 127)),
+        Some(rng.tensor_in(DType::F16, &[n, k / 128], 0.001, 0.002, 0)),
+        Some(rng.tensor_in(codes, &[n, k / 128], 0.0, 0.0, 100)),
+    ];
+    let label = format!("matmul_codes f16 by {codes} {m}x{n}x{k}");
+    speed_of(device, target, &label, &op, &inputs, 2.0 * (m * n * k) as f64);
+}
+
+/// Decode and prefill by weights of 4 and 8 bits beside those of f16.
+#[test]
+#[ignore = "a measurement"]
+fn speed_of_codes() {
+    let Some((device, target)) = device() else { return };
+    for rows in [1, 16, 64, 256, 512, 2048, 4096] {
+        matmul_speed(&device, &target, DType::F16, [rows, 4096, 4096], true);
+        codes_speed(&device, &target, DType::I4, [rows, 4096, 4096]);
+        codes_speed(&device, &target, DType::I8, [rows, 4096, 4096]);
+    }
 }
 
 /// Batch, side, channels, output channels, kernel, stride.

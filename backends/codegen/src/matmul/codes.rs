@@ -75,12 +75,12 @@ crate::params! {
 }
 
 /// Elements that share a scale along the depth and across outputs.
-fn sharing(attrs: &Attrs) -> Result<[i64; 2], BackendError> {
+pub fn sharing(attrs: &Attrs) -> Result<[i64; 2], BackendError> {
     shared(attrs).map_err(op_error)
 }
 
 /// Codes of a word.
-fn codes_of_word(t: Option<DType>) -> i64 {
+pub fn codes_of_word(t: Option<DType>) -> i64 {
     32 / i64::from(t.map_or(8, DType::bits))
 }
 

@@ -60,6 +60,8 @@ pub const FAMILIES: &[&[Kernel]] = &[
     wgmma::table::KERNELS,
     mma::table::KERNELS,
     mma::sparse_table::KERNELS,
+    wgmma::codes_table::KERNELS,
+    mma::codes_table::KERNELS,
     matmul::rows::KERNELS,
     matmul::small::table::KERNELS,
     conv::groups::table::KERNELS,

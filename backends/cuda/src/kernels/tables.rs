@@ -1,6 +1,7 @@
 //! The tables of tensor-core tiles as one list.
 
 use super::conv::groups;
+use super::matmul::codes_wgmma::Tile as CodesTile;
 use super::matmul::small;
 use super::{attention, mma, recurrent, wgmma};
 use crate::tiles::{Family, Tile};
@@ -66,6 +67,18 @@ pub fn families() -> Vec<Family> {
             of("matmul_sparse", mma::sparse_table::ROWS, |t: &mma::Tile, tactic| t.listed(tactic, 1)),
         ),
         family(
+            "Products by weights that stay codes, by wgmma",
+            "`wgmma` on rows that TMA copies; the weights are the first operand, from registers, made floats from codes of 4 or 8 \
+             bits that every lane reads a stage ahead; sm_90a. Swizzle of 128 bytes.",
+            of("matmul_codes", wgmma::codes_table::ROWS, |t: &CodesTile, tactic| t.listed(tactic)),
+        ),
+        family(
+            "Products by weights that stay codes",
+            "`mma.sync` on rows that `cp.async` copies and on codes of 4 or 8 bits, which are dequantized between shared memory and \
+             the instruction; from sm_80 on. *bytes* are those of a row.",
+            of("matmul_codes", mma::codes_table::ROWS, by_mma),
+        ),
+        family(
             "Attention",
             "`mma.sync` in one pass over the keys, with a running maximum and sum; from sm_80 on. On sm_90a also `wgmma`: warpgroups of 64 rows, and one that copies. Lines of heads are 16 bytes \
              longer than a head. *all*: up to 256 keys lie in shared memory from the beginning.",
@@ -93,6 +106,8 @@ mod tests {
             attention::KERNELS,
             mma::table::KERNELS,
             mma::sparse_table::KERNELS,
+            mma::codes_table::KERNELS,
+            wgmma::codes_table::KERNELS,
             small::table::KERNELS,
             groups::table::KERNELS,
             recurrent::KERNELS,

@@ -1,5 +1,6 @@
 //! Tiles of products by `wgmma` with TMA, for sm_90a: matrix products, and convolutions of images with channels last.
 
+pub mod codes_table;
 pub mod few;
 pub mod few_table;
 pub mod operands;
@@ -246,14 +247,14 @@ pub fn begin_and_multiply(n: usize, kind: Kind, types: (&str, &str)) -> String {
 }
 
 /// The function of one instruction whose first operand is in registers: 64 x `n` sums from 16 of the depth, on top of those that
-/// are there. The second operand is stored across the depth.
-pub fn multiply_registers(n: usize, kind: Kind, types: (&str, &str)) -> String {
+/// are there. `across` says whether the second operand is stored across the depth.
+pub fn multiply_registers(n: usize, kind: Kind, types: (&str, &str), across: bool) -> String {
     let sums: Vec<String> = (0..n / 2).map(|i| format!("%{i}")).collect();
     let places: Vec<String> = (0..n / 2).map(|i| format!("\"+{}\"(d[{i}])", kind.sums.2)).collect();
     let a: Vec<String> = (n / 2..n / 2 + 4).map(|i| format!("%{i}")).collect();
     format!(
         "    DEV static void multiply({} (&d)[{}], const u32 (&a)[4], u64 b) {{\n    asm volatile(\"{{\\n.reg .pred p;\\nsetp.eq.u32 p, 0, \
-         0;\\nwgmma.mma_async.sync.aligned.m64n{n}k16.{}.{}.{} {{{}}}, {{{}}}, %{}, p, 1, 1, 1;\\n}}\"\n        : {}\n        : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"l\"(b));\n}}\n",
+         0;\\nwgmma.mma_async.sync.aligned.m64n{n}k16.{}.{}.{} {{{}}}, {{{}}}, %{}, p, 1, 1, {};\\n}}\"\n        : {}\n        : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"l\"(b));\n}}\n",
         kind.sums.0,
         n / 2,
         kind.sums.1,
@@ -262,6 +263,7 @@ pub fn multiply_registers(n: usize, kind: Kind, types: (&str, &str)) -> String {
         sums.join(", "),
         a.join(", "),
         n / 2 + 4,
+        u32::from(across),
         places.join(", "),
     )
 }

@@ -262,6 +262,50 @@ fn by_sparse_weights(out: &mut Vec<Case>) {
     }
 }
 
+/// Rows, outputs, depth, elements that share a scale along the depth and across outputs.
+const BY_CODES: &[[usize; 5]] = &[
+    [130, 257, 256, 32, 1],
+    [300, 136, 512, 128, 1],
+    [17, 72, 96, 96, 1],
+    [1, 8, 1536, 16, 3],
+    [70, 40, 160, 8, 1],
+    [33, 264, 64, 64, 264],
+    [0, 64, 128, 64, 1],
+    [19, 35, 3072, 64, 1],
+];
+
+fn by_codes(out: &mut Vec<Case>) {
+    use DType::{BF16, F16, F32, I4, I8, U8};
+    let mut rng = Rng::new(15);
+    for (a, b, zero, tail) in [
+        (F16, I4, true, Tail::Nothing),
+        (F16, I4, false, Tail::Residual),
+        (F16, I8, true, Tail::Biased),
+        (F16, U8, true, Tail::Nothing),
+        (BF16, I4, true, Tail::Scaled),
+        (BF16, I8, false, Tail::Nothing),
+        (BF16, U8, true, Tail::Nothing),
+        (F32, I4, true, Tail::Nothing),
+        (F32, I8, true, Tail::Nothing),
+    ] {
+        for &[m, n, k, along, across] in BY_CODES {
+            let attrs = Attrs::new().with("along", along as i64).with("across", across as i64);
+            let parts = [n.div_ceil(across), k.div_ceil(along)];
+            // Weights of a magnitude of about 1.
+            let most = if b == I4 { 0.2 } else { 0.012 };
+            let scale = rng.tensor_in(a, &parts, most / 2.0, most, 0);
+            let given = [
+                Some(rng.tensor(a, &[m, k])),
+                Some(rng.tensor_in(b, &[n, k], 0.0, 0.0, 127)),
+                Some(scale),
+                zero.then(|| rng.tensor_in(b, &parts, 0.0, 0.0, 120)),
+            ];
+            let label = format!("matmul_codes {a} by {b} {m}x{n}x{k} {along} {across} {}", tail as u8);
+            out.push(build(label, Op::new("matmul_codes", attrs).unwrap(), &given, 1, tail, k));
+        }
+    }
+}
+
 struct Window {
     label: &'static str,
     x: &'static [usize],
@@ -369,6 +413,7 @@ pub fn cases() -> Vec<Case> {
     many::small_products(&mut out);
     by_weights(&mut out);
     by_sparse_weights(&mut out);
+    by_codes(&mut out);
     convolutions(&mut out);
     out
 }

@@ -183,7 +183,7 @@ fn steps(t: DType, keys: usize, components: usize) -> String {
     let kind = Kind::of_halves(t);
     let types = (kind.types.0, kind.types.1);
     structure("ScoreStep", &[], &[], &begin_and_multiply(keys, kind, types))
-        + &structure("ValueStep", &[], &[], &multiply_registers(components, kind, types))
+        + &structure("ValueStep", &[], &[], &multiply_registers(components, kind, types, true))
 }
 
 /// The bits of `whole`.
