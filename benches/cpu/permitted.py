@@ -25,21 +25,25 @@ MODELS = [
 ]
 
 
-def built(options, model, shape, folder, *types):
-    """An engine, and the number of its layers by type."""
-    engine = f"{folder}/{'permitted' if types else 'plain'}.kiln"
-    command = [options.kiln, "build", model, "-o", engine, "--backend", "cpu", "--shapes", shape, *types, "--json"]
+def run(command):
+    """The output of a command that must not fail."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{' '.join(command)}: {done.stderr}")
+    return done.stdout
+
+
+def built(options, model, shape, folder, *types):
+    """The path of an engine with these types permitted."""
+    engine = f"{folder}/{'permitted' if types else 'plain'}.kiln"
+    run([options.kiln, "build", model, "-o", engine, "--backend", "cpu", "--shapes", shape, *types, "--json"])
     return engine
 
 
 def least(options, engine):
     """The least time of a run, in seconds."""
-    command = [options.kiln, "bench", engine, "--duration", str(options.seconds), "--warm-up", "50", "--no-transfers", "--json"]
-    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return found["latency_ns"]["min"] / 1e9
+    command = [options.kiln, "bench", engine, "--duration", str(options.seconds), "--warm-up", "50", "--json"]
+    return json.loads(run(command))["latency_ns"]["min"] / 1e9
 
 
 def measured(options, model, name, dims):
