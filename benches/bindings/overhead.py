@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Time that bindings add to a run: LeNet, one digit, by one plan from Rust, C, Python and ONNX Runtime.
+"""Time that bindings add to a run: one plan run from Rust, C, Python and ONNX Runtime.
 
-    cargo build --release --workspace --lib --example lenet_runs
+LeNet takes a digit; a network of one small layer shows what is left where kernels take no time.
+
+    cargo build --release --workspace --lib --example runs
     PYTHON-WITH-THE-WHEEL benches/bindings/overhead.py [--folder target/release] [--backend cpu] [--rounds 7] [--ort PYTHON] [--json]
 
 Processes take turns; each figure is the least of the medians of all rounds. `run` goes from inputs to outputs, `kept` leaves them
@@ -24,7 +26,10 @@ import kiln
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-MODEL = ROOT / "tests" / "data" / "digits" / "lenet_a.onnx"
+MODELS = {
+    "LeNet": ROOT / "tests" / "data" / "digits" / "lenet_a.onnx",
+    "one layer": ROOT / ".cache" / "onnx-suite-1.19.1" / "node" / "test_relu" / "model.onnx",
+}
 
 
 def median(run, runs):
@@ -41,17 +46,18 @@ def python(plan, runs):
     """The package, in this process."""
     engine = kiln.Engine.open(plan)
     context, kept = engine.create_context(), engine.create_context()
-    x, out = np.zeros((1, 1, 28, 28), np.float32), np.zeros((1, 10), np.float32)
-    kept.set_input("input", x)
+    port, result = engine.io[0], engine.io[1]
+    x, out = np.zeros(port.shape, np.float32), np.zeros(result.shape, np.float32)
+    kept.set_input(port.name, x)
 
     def again():
         kept.enqueue()
         kept.wait()
 
     return {
-        "run": median(lambda: context.run({"input": x}), runs),
-        "into": median(lambda: context.run({"input": x}, out={"logits": out}), runs),
-        "engine.run": median(lambda: engine.run({"input": x}), runs),
+        "run": median(lambda: context.run({port.name: x}), runs),
+        "into": median(lambda: context.run({port.name: x}, out={result.name: out}), runs),
+        "engine.run": median(lambda: engine.run({port.name: x}), runs),
         "kept": median(again, runs),
     }
 
@@ -72,35 +78,40 @@ def main():
     parser.add_argument("--ort")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    folder = Path(given.folder)
-    best = {}
+    found = {name: measured(model, given) for name, model in MODELS.items()}
+    if given.json:
+        print(json.dumps({n: {" ".join(key): us for key, us in best.items()} for n, best in found.items()}))
+        return
+    for name, best in found.items():
+        print(name)
+        for (way, kind), us in best.items():
+            base = best[("Rust", "kept" if kind == "kept" else "run")]
+            print(f"  {way:14} {kind:12} {us:9.1f} us {us - base:+8.1f} us")
+
+
+def measured(model, given):
+    """Least medians in microseconds by way and kind of run."""
+    folder, best = Path(given.folder), {}
     with tempfile.TemporaryDirectory() as work:
-        plan, program = Path(work) / "lenet.kiln", Path(work) / "runs"
-        kiln.build(MODEL, backend=given.backend, shapes={"input": (1, 1, 28, 28)}, samples=3).save(plan)
+        plan, program = Path(work) / "model.kiln", Path(work) / "runs"
+        ports = [t for t in kiln.model(model).io if t.is_input]
+        shapes = {t.name: tuple(n if n > 0 else 1 for n in t.shape) for t in ports}
+        kiln.build(model, backend=given.backend, shapes=shapes, samples=3).save(plan)
         headers = ROOT / "capi" / "include"
         subprocess.run(["cc", "-O2", "-std=c11", f"-I{headers}", HERE / "runs.c", "-o", program, folder / "libkiln.so"], check=True)
         ways = {
-            "Rust": lambda: process([folder / "examples" / "lenet_runs", plan, given.runs]),
+            "Rust": lambda: process([folder / "examples" / "runs", plan, given.runs]),
             "C": lambda: process([program, plan, given.runs], LD_LIBRARY_PATH=str(folder)),
             "Python": lambda: python(plan, given.runs),
         }
         if given.ort:
             library = folder / "libkiln_ort.so"
-            ways["ONNX Runtime"] = lambda: process(
-                [given.ort, HERE / "ort_runs.py", MODEL, library, given.backend, given.runs]
-            )
+            ways["ONNX Runtime"] = lambda: process([given.ort, HERE / "ort_runs.py", model, library, given.backend, given.runs])
         for _ in range(given.rounds):
             for name, way in ways.items():
                 for kind, ns in way().items():
-                    key = (name, kind)
-                    best[key] = min(best.get(key, float("inf")), ns / 1000)
-    rows = {f"{name} {kind}": us for (name, kind), us in best.items()}
-    if given.json:
-        print(json.dumps(rows))
-        return
-    for (name, kind), us in best.items():
-        base = best[("Rust", "kept" if kind == "kept" else "run")]
-        print(f"{name:14} {kind:12} {us:9.1f} us {us - base:+8.1f} us")
+                    best[(name, kind)] = min(best.get((name, kind), float("inf")), ns / 1000)
+    return best
 
 
 if __name__ == "__main__":

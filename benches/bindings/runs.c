@@ -1,5 +1,5 @@
-/* Times runs of an engine by the C API, as overhead.py wants it: runs PLAN RUNS prints the median of a run from inputs to outputs, and
- * of one into memory that is bound, in nanoseconds. */
+/* Times runs of an engine with one input and one output of f32 by the C API, as overhead.py wants it: runs PLAN RUNS prints the median of
+ * a run from input to output, and of one in memory that is bound, in nanoseconds. */
 #define _POSIX_C_SOURCE 199309L
 #include "kiln_runtime.h"
 #include <stdio.h>
@@ -39,8 +39,6 @@ static DLTensor tensor(float *data, int64_t *shape, int32_t ndim) {
 }
 
 int main(int argc, char **argv) {
-    static float image[28 * 28], logits[10];
-    int64_t shape[4] = {1, 1, 28, 28}, wide[2] = {1, 10};
     kiln_engine_t *engine = NULL;
     kiln_context_t *context = NULL, *bound = NULL;
     if (argc < 3) {
@@ -51,20 +49,32 @@ int main(int argc, char **argv) {
     check(kiln_engine_open(argv[1], KILN_CSTR, NULL, &engine));
     check(kiln_context_create(engine, &context));
     check(kiln_context_create(engine, &bound));
-    DLTensor input = tensor(image, shape, 4), output = tensor(logits, wide, 2);
+    kiln_io_t io[2];
+    DLTensor tensors[2];
+    for (size_t i = 0; i < 2; i++) {
+        memset(&io[i], 0, sizeof io[i]);
+        io[i].struct_size = sizeof io[i];
+        check(kiln_engine_io(engine, i, &io[i]));
+        size_t count = 1;
+        for (int d = 0; d < io[i].ndim; d++) {
+            count *= (size_t)io[i].dims[d];
+        }
+        tensors[i] = tensor(calloc(count, sizeof(float)), io[i].dims, io[i].ndim);
+    }
     for (size_t i = 0; i < runs; i++) {
         DLManagedTensorVersioned *out = NULL;
         long start = now();
-        check(kiln_context_set_input(context, "input", 5, &input));
+        check(kiln_context_set_input(context, io[0].name, io[0].name_length, &tensors[0]));
         check(kiln_context_run(context));
-        check(kiln_context_output(context, "logits", 6, &out));
+        check(kiln_context_output(context, io[1].name, io[1].name_length, &out));
         kiln_tensor_destroy(out);
         times[i] = now() - start;
     }
     qsort(times, runs, sizeof(long), by_time);
     medians[0] = times[runs / 2];
-    check(kiln_context_bind(bound, "input", 5, &input));
-    check(kiln_context_bind(bound, "logits", 6, &output));
+    for (size_t i = 0; i < 2; i++) {
+        check(kiln_context_bind(bound, io[i].name, io[i].name_length, &tensors[i]));
+    }
     for (size_t i = 0; i < runs; i++) {
         long start = now();
         check(kiln_context_run(bound));
@@ -77,5 +87,7 @@ int main(int argc, char **argv) {
     kiln_context_destroy(context);
     kiln_engine_destroy(engine);
     free(times);
+    free(tensors[0].data);
+    free(tensors[1].data);
     return 0;
 }

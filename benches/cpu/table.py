@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Times of operators and models on the CPU backend and on ONNX Runtime, as a table: `table.py [NAME..] [--models FOLDER]`.
+"""Times of operators and models on the CPU backend and on ONNX Runtime, as a table: `table.py [NAME..] [--models FOLDER] [--cpu-time]`.
 
-Both have two threads. Each round times one after the other, so that other load on the machine meets both; the table shows the
+Both have two threads, or, for times of the processor, one. Each round times one after the other, so that other load on the machine meets both; the table shows the
 least time of all rounds, and their ratio. Needs the Python packages onnx, onnxruntime and numpy, and a release build of `kiln`
 (or `--kiln PATH`). Inputs are random. `--json FILE` also writes the numbers.
 """
@@ -22,6 +22,8 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
+
+from models import Kiln
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FLOAT, HALF, INT8, UINT8, INT64 = np.float32, np.float16, np.int8, np.uint8, np.int64
@@ -145,37 +147,22 @@ def cases():
     yield Case("DFT 16384", "DFT", [floats(1, 16384, 1)], axis=1)
 
 
-def runtime(model, inputs):
+def runtime(model, inputs, one):
     options = ort.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = 2, 1
+    options.intra_op_num_threads, options.inter_op_num_threads = 1 if one else 2, 1
     options.log_severity_level = 3
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    clock = time.process_time if one else time.perf_counter
 
     def run(seconds):
         session.run(None, inputs)
         best, end = math.inf, time.perf_counter() + seconds
         while True:
-            start = time.perf_counter()
+            start = clock()
             session.run(None, inputs)
-            now = time.perf_counter()
-            best = min(best, now - start)
-            if now > end:
+            best = min(best, clock() - start)
+            if time.perf_counter() > end:
                 return best
-
-    return run
-
-
-def kiln(command, model, folder, inputs):
-    engine, arrays = f"{folder}/m.kiln", f"{folder}/in.npz"
-    shapes = [a for n, x in inputs.items() for a in ("--shapes", f"{n}:" + "x".join(map(str, x.shape)))]
-    subprocess.run([command, "build", model, "-o", engine, "--backend", "cpu", *shapes], check=True, capture_output=True)
-    np.savez(arrays, **inputs)
-
-    def run(seconds):
-        args = [command, "bench", engine, "--inputs", arrays, "--duration", str(seconds), "--warm-up", "20", "--json"]
-        out = subprocess.run(args, check=True, capture_output=True, text=True).stdout
-        found = json.loads(out)
-        return found["latency_ns"]["min"] / 1e9, [h["name"] for h in found["host_layers"] or []]
 
     return run
 
@@ -184,11 +171,12 @@ def measure(name, model, inputs, options):
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/m.onnx"
         pathlib.Path(path).write_bytes(model)
-        other, own = runtime(path, inputs), kiln(options.kiln, path, folder, inputs)
+        np.savez(f"{folder}/in.npz", **inputs)
+        other, own = runtime(path, inputs, options.cpu_time), Kiln(options.kiln, path, folder, inputs)
         theirs, ours, host = math.inf, math.inf, []
         for _ in range(options.rounds):
             theirs = min(theirs, other(options.seconds))
-            now, host = own(options.seconds)
+            now, _, host = own.run(options.seconds)
             ours = min(ours, now)
     return {"name": name, "kiln_us": ours * 1e6, "onnxruntime_us": theirs * 1e6, "ratio": ours / theirs, "by_oracle": host}
 
@@ -211,9 +199,10 @@ def main():
     parser.add_argument("--models", action="append", default=[], help="a folder of models with inputs")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.2)
+    parser.add_argument("--cpu-time", action="store_true", help="one thread each, and the processor's time, on machines with other work")
     parser.add_argument("--json")
     options = parser.parse_args()
-    os.environ["KILN_THREADS"] = "2"
+    os.environ["KILN_THREADS"] = "1" if options.cpu_time else "2"
     wanted = lambda name: not options.names or any(n.lower() in name.lower() for n in options.names)
     todo = [(c.name, c.model.SerializeToString(), c.inputs) for c in cases() if wanted(c.name)]
     for folder in options.models:

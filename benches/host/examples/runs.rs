@@ -1,4 +1,4 @@
-//! Times runs of an engine from Rust, as `benches/bindings/overhead.py` does from other languages: `lenet_runs PLAN RUNS` prints the
+//! Times runs of an engine from Rust, as `benches/bindings/overhead.py` does from other languages: `runs PLAN RUNS` prints the
 //! median of a run from inputs to outputs, and of a run whose inputs stay, in nanoseconds.
 
 #![allow(clippy::print_stdout, reason = "a bench")]
@@ -20,7 +20,7 @@ fn median(runs: usize, mut run: impl FnMut() -> Result<(), Box<dyn Error>>) -> R
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().collect();
-    let [_, plan, runs] = &words[..] else { return Err("usage: lenet_runs PLAN RUNS".into()) };
+    let [_, plan, runs] = &words[..] else { return Err("usage: runs PLAN RUNS".into()) };
     let runs = runs.parse()?;
     let engine = kiln::Engine::open(plan.as_str())?;
     let mut context = engine.create_context()?;
