@@ -1,6 +1,7 @@
 //! `conv` of floats: windows packed on the fly into a matrix product, or, where every channel is alone, tap by tap.
 
 use super::gemm::{Bias, How, Right, Size, Strided, floats, floats_mut, gemm_into, scratch};
+use super::plane::spread;
 use super::windows::{Conv, Spatial, spatial, volume};
 use super::{NodeCx, Types, conv_integer, conv_last, depthwise};
 use crate::threads;
@@ -12,7 +13,7 @@ use kiln_ops::layout::Layout;
 use std::ops::Range;
 
 /// The windows of some channels of one image as a matrix: a row for each channel and tap, a column for each window. The image has its
-/// padding around it.
+/// padding around it, and where windows are `s` elements apart, every `s`-th element of a row comes first, then those after them.
 struct Windows<'a> {
     x: &'a [f32],
     axes: &'a Spatial,
@@ -25,17 +26,23 @@ fn padded(a: &Axis<i64>) -> usize {
     ((a.output - 1) * a.stride + (a.kernel - 1) * a.dilation + 1) as usize
 }
 
+/// Length of the rows of images with padding.
+fn wide(w: &Axis<i64>) -> usize {
+    padded(w).next_multiple_of(w.stride as usize)
+}
+
 /// Places of the taps of `depth` channels in images with padding.
 fn places(axes: &Spatial, depth: usize) -> Vec<usize> {
     let [d, h, w] = axes;
-    let [pd, ph, pw] = axes.each_ref().map(padded);
+    let ([pd, ph, _], pw, step) = (axes.each_ref().map(padded), wide(w), w.stride as usize);
+    let column = |x: usize| x % step * (pw / step) + x / step;
     let mut all = Vec::with_capacity(depth * volume(axes, |a| a.kernel));
     for channel in 0..depth {
         for (z, y) in (0..d.kernel * d.dilation).step_by(d.dilation as usize).flat_map(|z| {
             (0..h.kernel * h.dilation).step_by(h.dilation as usize).map(move |y| (z as usize, y as usize))
         }) {
             let row = ((channel * pd + z) * ph + y) * pw;
-            all.extend((0..w.kernel as usize).map(|k| row + k * w.dilation as usize));
+            all.extend((0..w.kernel as usize).map(|k| row + column(k * w.dilation as usize)));
         }
     }
     all
@@ -44,7 +51,7 @@ fn places(axes: &Spatial, depth: usize) -> Vec<usize> {
 /// Copies channels into images with padding.
 fn pad(axes: &Spatial, x: &[f32], to: &mut [f32]) {
     let [d, h, w] = axes;
-    let [pd, ph, pw] = axes.each_ref().map(padded);
+    let ([pd, ph, _], pw, step) = (axes.each_ref().map(padded), wide(w), w.stride as usize);
     let inside = |a: &Axis<i64>, i: usize| {
         let p = i as i64 - a.begin;
         (0..a.input).contains(&p).then_some(p)
@@ -56,8 +63,13 @@ fn pad(axes: &Spatial, x: &[f32], to: &mut [f32]) {
         let (channel, z, y) = (row / (pd * ph), row / ph % pd, row % ph);
         let (Some(z), Some(y)) = (inside(d, z), inside(h, y)) else { return to.fill(0.0) };
         let from = ((channel as i64 * d.input + z) * h.input + y) * w.input + skipped;
+        let from = &x[from as usize..][..len];
+        if step > 1 {
+            to.fill(0.0);
+            return spread(from, to, lead, step);
+        }
         to[..lead].fill(0.0);
-        to[lead..lead + len].copy_from_slice(&x[from as usize..][..len]);
+        to[lead..lead + len].copy_from_slice(from);
         to[lead + len..].fill(0.0);
     });
 }
@@ -68,27 +80,23 @@ const COPIED: usize = 16 << 10;
 impl Right for Windows<'_> {
     fn pack(&self, k: Range<usize>, cols: Range<usize>, nr: usize, out: &mut [f32]) {
         let [d, h, w] = self.axes;
-        let [_, ph, pw] = self.axes.each_ref().map(padded);
-        let (oh, ow, step) = (h.output as usize, w.output as usize, w.stride as usize);
+        let (ph, pw) = (padded(h), wide(w));
+        let (oh, ow) = (h.output as usize, w.output as usize);
         let mut at = cols.start;
         while at < cols.end {
-            // Windows of one row of the output, which are `step` elements apart.
+            // Windows of one row of the output.
             let (row, x) = (at / ow, at % ow);
             let len = (ow - x).min(cols.end - at);
             let line = row / oh * d.stride as usize * ph + row % oh * h.stride as usize;
-            let from = &self.x[line * pw + x * step..];
+            let from = &self.x[line * pw + x..];
             let first = at - cols.start;
             let lines = out.chunks_exact_mut(nr).zip(&self.taps[k.clone()]);
-            match (step, len == 16) {
-                (1, true) => {
+            match len {
+                16 => {
                     lines.for_each(|(to, &tap)| to[first..first + 16].copy_from_slice(&from[tap..tap + 16]))
                 }
-                (1, false) => lines.for_each(|(to, &tap)| {
-                    to[first..first + len].iter_mut().zip(&from[tap..tap + len]).for_each(|(to, x)| *to = *x);
-                }),
                 _ => lines.for_each(|(to, &tap)| {
-                    let from = from[tap..].iter().step_by(step);
-                    to[first..first + len].iter_mut().zip(from).for_each(|(to, x)| *to = *x);
+                    to[first..first + len].iter_mut().zip(&from[tap..tap + len]).for_each(|(to, x)| *to = *x);
                 }),
             }
             at += len;
@@ -153,8 +161,9 @@ fn linear(c: &Conv<'_>, y: &mut [f32], how: How<'_>) -> Result<(), BackendError>
         return Ok(());
     }
     let pointwise = taps == 1 && axes.iter().all(|a| a.stride == 1 && a.begin == 0 && a.end == 0);
-    let whole = axes.iter().all(|a| a.begin == 0 && padded(a) == a.input as usize);
-    let room = axes.iter().map(padded).fold(*depth, usize::saturating_mul);
+    let whole = axes[2].stride == 1 && axes.iter().all(|a| a.begin == 0 && padded(a) == a.input as usize);
+    let [pd, ph, _] = axes.each_ref().map(padded);
+    let room = [pd, ph, wide(&axes[2])].into_iter().fold(*depth, usize::saturating_mul);
     let mut room = scratch(how.pool, if pointwise || whole { 0 } else { room }, "an image with its padding")?;
     let places = if pointwise { Vec::new() } else { places(axes, *depth) };
     for (i, y) in y.chunks_exact_mut(s.m * windows).enumerate() {

@@ -191,7 +191,7 @@ pub fn planes(c: &Conv<'_>, tail: Option<At<'_>>, y: &mut [f32]) {
 
 vectorized! {
     /// All rows of the output of one plane, four at a time while there are as many.
-    fn rows(x: &[f32], plane: &Plane<'_>, weights: &[f32], initial: f32, y: &mut [f32]) {
+    pub fn rows(x: &[f32], plane: &Plane<'_>, weights: &[f32], initial: f32, y: &mut [f32]) {
         let width = plane.axes[2].output as usize;
         let (fours, rest) = plane.rows.as_chunks::<4>();
         let (first, last) = y.split_at_mut(fours.len() * 4 * width);
@@ -226,9 +226,11 @@ fn lanes<const R: usize, const FMA: bool>(
                 }
             }
         }
-        let now = L.min(width - o);
         for (sums, y) in sums.iter().zip(y.chunks_exact_mut(width)) {
-            y[o..o + now].copy_from_slice(&sums[..now]);
+            match y[o..].first_chunk_mut::<L>() {
+                Some(y) => *y = *sums,
+                None => y[o..].copy_from_slice(&sums[..width - o]),
+            }
         }
     }
 }

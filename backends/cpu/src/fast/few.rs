@@ -125,10 +125,7 @@ impl Left for Few<'_> {
         for i in 0..count {
             let first =
                 image * self.steps[3] + at.iter().zip(&self.steps).map(|(at, step)| at * step).sum::<usize>();
-            for (k, stretch) in self.stretches.iter().enumerate() {
-                let (from, to) = (first + stretch, i * size + k * self.len);
-                self.copy(&x[from..], &mut room[to..]);
-            }
+            self.copy(&x[first..], &mut room[i * size..]);
             at[2] += 1;
             if at[2] == w {
                 at = [at[0], at[1] + 1, 0];
@@ -145,16 +142,25 @@ impl Left for Few<'_> {
 }
 
 impl Few<'_> {
-    /// Copies a stretch, with what lies behind it where there is room: the next stretch is written over that.
+    /// Copies a window, each stretch with what lies behind it where there is room: the next stretch is written over that.
     #[inline(always)]
     fn copy(&self, from: &[f32], to: &mut [f32]) {
         let padded = self.len.next_multiple_of(CHUNK);
-        let (Some(from), Some(to)) = (from.get(..padded), to.get_mut(..padded)) else {
-            let len = self.len;
-            return to[..len].copy_from_slice(&from[..len]);
-        };
-        for (to, from) in to.as_chunks_mut::<CHUNK>().0.iter_mut().zip(from.as_chunks::<CHUNK>().0) {
-            *to = *from;
+        let last = self.stretches.last().copied().unwrap_or_default();
+        let inside =
+            (self.stretches.len() - 1) * self.len + padded <= to.len() && last + padded <= from.len();
+        for (k, &stretch) in self.stretches.iter().enumerate() {
+            if !inside {
+                to[k * self.len..(k + 1) * self.len].copy_from_slice(&from[stretch..stretch + self.len]);
+                continue;
+            }
+            for i in (0..padded).step_by(CHUNK) {
+                // SAFETY: stretches are in order, and the last one, with what lies behind it, is inside of both slices.
+                unsafe {
+                    let chunk = from.as_ptr().add(stretch + i).cast::<[f32; CHUNK]>();
+                    to.as_mut_ptr().add(k * self.len + i).cast::<[f32; CHUNK]>().write(*chunk);
+                }
+            }
         }
     }
 }

@@ -68,8 +68,12 @@ impl<L, O: Copy + Default> Micro<L, O> {
             // SAFETY: as the contract says; kernels are those of the level.
             return unsafe { run[count - 1](rows, b, start, to) };
         }
-        let mut room = [O::default(); TILE];
-        let own = Place { first: room.as_mut_ptr(), stride: wide };
+        // Kernels write all of it, and read it only where it is there.
+        let mut room = std::mem::MaybeUninit::<[O; TILE]>::uninit();
+        if matches!(start, Start::There) {
+            room.write([O::default(); TILE]);
+        }
+        let own = Place { first: room.as_mut_ptr().cast(), stride: wide };
         // SAFETY: rows of the place and of the room have at least `width` elements.
         let copy = |from: Place<O>, to: Place<O>| unsafe {
             for i in 0..count {

@@ -58,18 +58,29 @@ impl<'a> Plane<'a> {
             let line = &line[first as usize..end as usize];
             match w.stride {
                 1 => to[at..at + line.len()].copy_from_slice(line),
-                step => {
-                    let step = step as usize;
-                    let part = to.len() / step;
-                    for phase in 0..step {
-                        // The first column of the phase that x has.
-                        let skipped = (phase + step - at % step) % step;
-                        let from = line.iter().skip(skipped).step_by(step);
-                        let to = &mut to[phase * part + (at + skipped) / step..];
-                        to.iter_mut().zip(from).for_each(|(to, x)| *to = *x);
-                    }
+                step => spread(line, to, at, step as usize),
+            }
+        }
+    }
+}
+
+/// Writes elements of a row from its place `at` on, in a row where every `step`-th element comes first, then those after them.
+pub fn spread<T: Copy>(line: &[T], to: &mut [T], at: usize, step: usize) {
+    let part = to.len() / step;
+    for phase in 0..step {
+        // The first element of the phase.
+        let skipped = (phase + step - at % step) % step;
+        let from = line.get(skipped..).unwrap_or_default();
+        let to = &mut to[phase * part + (at + skipped) / step..];
+        match step {
+            2 => {
+                let (pairs, last) = from.as_chunks::<2>();
+                to.iter_mut().zip(pairs).for_each(|(to, x)| *to = x[0]);
+                if let ([x], Some(to)) = (last, to.get_mut(pairs.len())) {
+                    *to = *x;
                 }
             }
+            _ => to.iter_mut().zip(from.iter().step_by(step)).for_each(|(to, x)| *to = *x),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `pool`: the rows of a window are combined side by side first, then the elements of the combined row that windows hold.
 
+use super::depthwise;
 use super::element::{has, with_element};
 use super::plane::{PLANE_LANES, Plane};
 use super::simd::vectorized;
@@ -242,10 +243,37 @@ impl Job<'_> {
             true => a.padded_taps(o),
             false => a.taps(o).count() as i64,
         };
+        if self.channels == 1 && d.kernel * h.kernel * w.kernel <= SHORT {
+            return self.plane_means(x, y, count);
+        }
         let counts: Vec<T> = (0..w.output).map(|o| T::of(count(w, o) as f32)).collect();
         self.added(x, y, 0, |at, sums: &[T], y| {
             let rows = T::of((count(d, at[0]) * count(h, at[1])) as f32);
             means(sums, rows, &counts, self.channels, y);
+        });
+    }
+
+    /// Means of few taps, plane by plane: sums are those of a convolution with ones.
+    fn plane_means(&self, x: &[f32], y: &mut [f32], count: impl Fn(&Axis<i64>, i64) -> i64) {
+        let [d, h, w] = self.axes;
+        let counts = |a: &Axis<i64>| (0..a.output).map(|o| count(a, o)).collect::<Vec<_>>();
+        let [deep, high, wide] = [d, h, w].map(counts);
+        let lines = deep.iter().flat_map(|z| high.iter().map(move |y| z * y));
+        let parts: Vec<f32> = lines.flat_map(|l| wide.iter().map(move |x| (l * x).max(1) as f32)).collect();
+        let plane = Plane::new(self.axes);
+        let ones = vec![1f32; plane.taps.len()];
+        let inputs = volume(self.axes, |a| a.input);
+        let (all, points) = (Parts::new(y), Checkpoints::here());
+        threads::ranges(x.len() / inputs, TASK.div_ceil(parts.len() * ones.len()), |planes| {
+            let mut padded = vec![0f32; plane.size];
+            for i in planes {
+                points.pass();
+                plane.pad(&x[i * inputs..(i + 1) * inputs], &mut padded);
+                // SAFETY: each plane belongs to one range.
+                let y = unsafe { all.part(i * parts.len(), (i + 1) * parts.len()) };
+                depthwise::rows(&padded, &plane, &ones, 0.0, y);
+                y.iter_mut().zip(&parts).for_each(|(y, n)| *y /= n);
+            }
         });
     }
 

@@ -129,15 +129,25 @@ impl Right for Strided<'_> {
             rest.fill(0.0);
             if self.col == 1 {
                 let from = &self.data[start..start + n];
-                match (now.as_chunks_mut::<16>(), from.as_chunks::<16>().0) {
+                match n {
                     // Whole vectors, without a call.
-                    ((now, []), from) => now.iter_mut().zip(from).for_each(|(to, from)| *to = *from),
-                    _ => line[..n].copy_from_slice(from),
+                    8 => whole::<8>(from, now),
+                    16 => whole::<16>(from, now),
+                    32 => whole::<32>(from, now),
+                    _ => now.copy_from_slice(from),
                 }
             } else {
                 now.iter_mut().enumerate().for_each(|(j, x)| *x = self.data[start + j * self.col]);
             }
         }
+    }
+}
+
+/// Copies `N` elements.
+#[inline(always)]
+fn whole<const N: usize>(from: &[f32], to: &mut [f32]) {
+    if let (Some(from), Some(to)) = (from.first_chunk::<N>(), to.first_chunk_mut::<N>()) {
+        *to = *from;
     }
 }
 
