@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn taps_of_windows_are_elements_or_padding() {
-        let one = Axis { input: 1, output: 1, kernel: 1, stride: 1, dilation: 1, begin: 0, end: 0 };
+        let one = || Axis { input: 1, output: 1, kernel: 1, stride: 1, dilation: 1, begin: 0, end: 0 };
         for (input, kernel, stride, dilation, begin, end) in [
             (9, 3, 1, 1, 1, 1),
             (9, 3, 2, 1, 1, 0),
@@ -101,7 +101,7 @@ mod tests {
         ] {
             let output = (input + begin + end - (kernel - 1) * dilation - 1) / stride + 1;
             let a = Axis { input, output, kernel, stride, dilation, begin, end };
-            let axes = [one, a, a];
+            let axes = [one(), a.clone(), a.clone()];
             let plane = Plane::new(&axes);
             let x: Vec<i64> = (0..input * input).collect();
             let mut padded = vec![-1; plane.size];
