@@ -62,9 +62,13 @@ template <class K> DEV void put_mask(const K& k, const FlashParams& p, f32& s, t
 }
 
 // Pairs of the mask that a thread reads before its scores are there: of narrow masks whose keys are neighbours in aligned pairs.
-template <class K> struct SoonMask {
+template <class K, bool HAS = K::MASK> struct SoonMask {
+    static constexpr bool SOON = false;
+    DEV void read(const K&, const FlashParams&, const typename Shape<K>::Rows&, u32, u32) {}
+};
+template <class K> struct SoonMask<K, true> {
     typedef Shape<K> T;
-    static constexpr bool SOON = K::MASK && K::SWIZZLED && sizeof(typename K::MaskCell) <= 2u && K::DV <= 128u && K::BN <= 64u;
+    static constexpr bool SOON = K::SWIZZLED && sizeof(typename K::MaskCell) <= 2u && K::DV <= 128u && K::BN <= 64u;
     struct alignas(2 * sizeof(typename K::MaskCell)) Pair {
         typename K::MaskCell a, b;
     };

@@ -50,14 +50,14 @@ pub fn families() -> Vec<Family> {
         ),
         family(
             "Products of many small matrices by mma.sync",
-            "A block has several products, each by one warp or a few, with their whole depth in shared memory; from sm_80 on. Rows \
-             and columns are the most of a product.",
+            "A block has several products, each by one warp or a few, with their whole depth (*head*) in shared memory; from sm_80 on. \
+             Rows and columns are the most of a product.",
             of("matmul", small::table::ROWS, |t, tactic| t.listed(tactic)),
         ),
         family(
             "Convolutions with few channels a group by mma.sync",
-            "A block has several groups for a rectangle of windows. What lies under the windows is copied once, and all taps are \
-             multiplied where it lies; channels last; from sm_80 on.",
+            "A block has several groups for a rectangle of windows. What lies under the windows is copied once (*head*), and all taps \
+             are multiplied where it lies; channels last; from sm_80 on.",
             of("conv", groups::table::ROWS, |t, tactic| t.listed(tactic)),
         ),
         family(

@@ -68,8 +68,8 @@ pub const WINDOWS: &[Window] = &[
     },
     Window {
         label: "3-D of many channels",
-        x: &[2, 4, 9, 10, 64],
-        w: &[72, 3, 3, 3, 64],
+        x: &[2, 3, 5, 6, 64],
+        w: &[40, 3, 3, 3, 64],
         strides: &[1, 2, 1],
         pads: &[1, 1, 0, 2, 1, 1],
         ..BASE
