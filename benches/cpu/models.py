@@ -49,11 +49,11 @@ def peer(model, arrays, results):
     names = [o.name for o in session.get_outputs()]
     np.savez(results, **dict(zip((n.replace("/", "_") for n in names), session.run(None, inputs))))
     for line in sys.stdin:
-        best, end = math.inf, time.perf_counter() + float(line)
-        while time.perf_counter() < end:
+        best, runs, end = math.inf, 0, time.perf_counter() + float(line)
+        while runs < 5 or time.perf_counter() < end:
             start = clock()
             session.run(None, inputs)
-            best = min(best, clock() - start)
+            best, runs = min(best, clock() - start), runs + 1
         print(json.dumps([best, status("VmHWM") - before]), flush=True)
 
 

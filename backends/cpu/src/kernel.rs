@@ -33,7 +33,7 @@ pub(crate) struct Operation {
     pub(crate) outputs: Vec<ValueId>,
     /// Whether nobody reads each output.
     pub(crate) unused: Vec<bool>,
-    /// What it computes after its own node; the inputs are behind those of the node.
+    /// Pointwise nodes after its own; their inputs are behind those of the node.
     tail: Option<Last>,
 }
 
@@ -52,7 +52,7 @@ struct Last {
     made: Box<Made>,
     /// The node of the result.
     node: NodeId,
-    /// Which of the inputs the operation's own result is.
+    /// Place of the operation's own result among the inputs.
     own: usize,
 }
 

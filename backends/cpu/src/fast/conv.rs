@@ -13,7 +13,7 @@ use kiln_ops::layout::Layout;
 use std::ops::Range;
 
 /// The windows of some channels of one image as a matrix: a row for each channel and tap, a column for each window. The image has its
-/// padding around it, and where windows are `s` elements apart, every `s`-th element of a row comes first, then those after them.
+/// padding around it. Where windows are `s` elements apart, every `s`-th element of a row comes first, then those after them.
 struct Windows<'a> {
     x: &'a [f32],
     axes: &'a Spatial,

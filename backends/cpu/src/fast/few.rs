@@ -142,7 +142,7 @@ impl Left for Few<'_> {
 }
 
 impl Few<'_> {
-    /// Copies a window, each stretch with what lies behind it where there is room: the next stretch is written over that.
+    /// Copies a window, each stretch with the elements behind it where there is room. The next stretch is written over those.
     #[inline(always)]
     fn copy(&self, from: &[f32], to: &mut [f32]) {
         let padded = self.len.next_multiple_of(CHUNK);

@@ -5,14 +5,14 @@ pub const MAX_ROWS: usize = 12;
 /// Room for a tile of any kernel.
 pub const TILE: usize = MAX_ROWS * 32;
 
-/// What the sums of a tile begin with.
+/// The beginning of the sums of a tile.
 #[derive(Clone, Copy)]
 pub enum Start<'a, O> {
     /// Nothing.
     Zero,
     /// One number a column of the tile.
     Columns(&'a [O]),
-    /// What the tile holds.
+    /// The elements of the tile.
     There,
 }
 

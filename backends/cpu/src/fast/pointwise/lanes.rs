@@ -84,7 +84,7 @@ pub struct Lanes<'a> {
     direct: Vec<Option<View<'a>>>,
     /// The element that fills an input's whole lane.
     filled: Vec<Option<usize>>,
-    /// Where in its line a lane of elements that come again begins, and how many elements it has.
+    /// The place in its line where a lane of elements that come again begins, and the number of its elements.
     held: Vec<Option<(usize, usize)>>,
     constants: Vec<Lane>,
     values: Vec<Lane>,

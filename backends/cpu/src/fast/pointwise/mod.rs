@@ -1,5 +1,6 @@
 //! Pointwise nodes, fused into one expression and evaluated over blocks of elements.
 
+mod block;
 mod code;
 mod lanes;
 mod loops;
@@ -11,42 +12,19 @@ mod walk;
 use crate::fast::{RunCx, nibbles};
 use crate::threads::{self, Parts};
 use crate::value::{Out, Val};
-use code::Code;
+use block::{Source, block};
 use kiln_backend::BackendError;
 use kiln_backend::stop::Checkpoints;
-use kiln_ir::expr::Expr;
 use kiln_ir::infer::broadcast_all;
 use kiln_ir::{DType, Dim, Node};
 use lanes::{BLOCK, Lanes};
 use walk::Walk;
 
+pub(crate) use block::Made;
 pub(crate) use plan::{Fused, covers, plan};
 
 /// Blocks that one task computes at least.
 const TASK: usize = 8;
-
-/// An expression with its steps.
-#[derive(Debug)]
-pub(crate) struct Made {
-    pub(crate) expr: Expr,
-    code: Option<Code>,
-}
-
-impl Made {
-    /// Takes an expression apart.
-    pub(crate) fn new(expr: Expr) -> Made {
-        let code = Code::of(&expr);
-        Made { expr, code }
-    }
-}
-
-/// Storage of an input's elements.
-enum Source<'a> {
-    /// Memory of the output, or of the kernel before, element by element.
-    Output,
-    /// Elsewhere.
-    Given(&'a Val, Walk),
-}
 
 /// Runs a fused group.
 pub(crate) fn run(
@@ -102,37 +80,6 @@ pub(crate) fn run(
     });
     let halves = node.outputs.first().is_some_and(|&y| cx.graph.ty(y).dtype == DType::I4);
     if halves { nibbles::packed(&out.done(), cx.pool, &node.name) } else { Ok(out.done()) }
-}
-
-/// Computes a block of elements, from one on. What is the kernel's lies in other memory if that is given.
-fn block<'a>(
-    expr: &Expr,
-    sources: &[Source<'a>],
-    lanes: &mut Lanes<'a>,
-    (start, own): (usize, Option<&[u8]>),
-    chunk: &mut [u8],
-) {
-    let size = (expr.result_type().bits() as usize / 8).max(1);
-    let n = chunk.len() / size;
-    for (i, s) in sources.iter().enumerate() {
-        let ty = expr.inputs[i];
-        match s {
-            Source::Output => lanes.load(i, ty, own.unwrap_or(chunk), 0, 0, n),
-            Source::Given(v, walk) => {
-                let v: &'a Val = v;
-                let again = walk.period().is_some_and(|p| p < BLOCK && lanes.holds(i, start % p, n));
-                if again {
-                    continue;
-                }
-                walk.segments(start, n, |at, from, len, step| match step {
-                    0 => lanes.fill(i, ty, v.bytes(), at, from, len),
-                    _ if len == n && lanes.refer(i, ty, v.bytes(), from, n) => {}
-                    _ => lanes.load(i, ty, v.bytes(), at, from, len),
-                });
-            }
-        }
-    }
-    lanes.eval(expr, n, chunk);
 }
 
 fn out_shape(node: &Node, args: &[Option<Val>], cx: &RunCx<'_>) -> Result<Vec<usize>, BackendError> {

@@ -1,8 +1,8 @@
 //! Pointwise layers after a kernel, computed on parts of its result while those are in the cache.
 
+use super::block::{Made, Source, block};
 use super::lanes::{BLOCK, Lanes};
 use super::walk::Walk;
-use super::{Made, Source, block};
 use crate::value::Val;
 use kiln_ir::DType;
 
