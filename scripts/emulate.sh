@@ -49,3 +49,4 @@ run emulated
 # Plug-ins: guards around the memory of kernels, source and native forms in graphs, kernels of Kiln's own as source forms.
 run plugin on_an_emulated_gpu
 run layers a_native_form every_kernel_agrees outputs_in_place a_kernel_costs
+run streams_beside

@@ -40,7 +40,7 @@ pub struct Held<D: Device> {
 }
 
 impl<D: Device> Held<D> {
-    /// A buffer of at least so many bytes.
+    /// A buffer of at least so many bytes. One with guards begins as NaN.
     pub fn new(
         queue: &mut D::Queue,
         pattern: Option<&Pattern<D>>,
@@ -53,8 +53,11 @@ impl<D: Device> Held<D> {
         };
         let room = bytes.next_multiple_of(4);
         let buffer = queue.allocate(&what, room.saturating_add(2 * GUARD))?;
+        queue.poison(&buffer)?;
         let held = Held { buffer, what, room, guarded: true };
         held.fill(queue, pattern)?;
+        // The host may write to it at once, which devices do in front of what is in the queue.
+        queue.wait()?;
         Ok(held)
     }
 

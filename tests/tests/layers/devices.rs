@@ -1,7 +1,7 @@
 //! The examples on every backend that runs here: fused where they are expressions, else by the host, which is reported.
 
-use crate::example;
 use crate::examples::{boxes, f32s, net_of, reference, run_on, run_with};
+use crate::{example, hosted};
 use kiln_backend::{Backend, host_layer};
 use kiln_builder::{BuildConfig, Builder, Built};
 use kiln_ir::{Attrs, DType, Dim, Tensor, TensorType};
@@ -40,8 +40,8 @@ fn an_expression_is_fused_with_its_neighbours() {
 
 #[test]
 fn a_layer_without_a_kernel_runs_on_the_host_and_is_reported() {
-    example("nms");
-    let net = net_of(PluginSpec::new("example", "BestBoxes"), &boxes());
+    hosted("nms");
+    let net = net_of(PluginSpec::new("hosted", "BestBoxes"), &boxes());
     let wanted = run_on(&reference(), &net, &boxes()).unwrap();
     for b in devices() {
         let built = built(&b, &net);
@@ -71,16 +71,16 @@ fn dynamic() -> BuildConfig {
 /// Host layers read kernels' results and write kernels' operands, at sizes that only a run knows.
 #[test]
 fn host_layers_stand_between_kernels() {
-    example("nms");
-    example("scatter_add");
+    hosted("nms");
+    hosted("scatter_add");
     let mut net = Network::new("net");
     let b = net.add_input("b", TensorType::new(DType::F32, [Dim::host("n"), 4.into()])).unwrap();
     let s = net.add_input("s", TensorType::new(DType::F32, [Dim::host("n")])).unwrap();
     let negative = net.add_layer("", "neg", Attrs::new(), &[Some(s)]).unwrap()[0];
-    let best = net.add_plugin(&[b, negative], PluginSpec::new("example", "BestBoxes")).unwrap();
+    let best = net.add_plugin(&[b, negative], PluginSpec::new("hosted", "BestBoxes")).unwrap();
     let (kept, rows) = (best.output(0).unwrap(), best.output(1).unwrap());
     let twice = net.add_layer("", "add", Attrs::new(), &[Some(kept), Some(kept)]).unwrap()[0];
-    let sum = net.add_plugin(&[b, rows, twice], PluginSpec::new("example", "ScatterAdd")).unwrap();
+    let sum = net.add_plugin(&[b, rows, twice], PluginSpec::new("hosted", "ScatterAdd")).unwrap();
     let sum = sum.output(0).unwrap();
     let y = net.add_layer("", "abs", Attrs::new(), &[Some(sum)]).unwrap()[0];
     net.mark_output(y, "y").unwrap();
@@ -105,10 +105,10 @@ fn host_layers_stand_between_kernels() {
 
 #[test]
 fn an_error_of_a_layer_names_it_and_the_next_run_is_right() {
-    example("scatter_add");
+    hosted("scatter_add");
     let rows = |v: i64| Tensor::i64(&[1], &[v]).unwrap();
     let inputs = |v| [f32s(&[2, 1], &[1.0, 2.0]), rows(v), f32s(&[1, 1], &[5.0])];
-    let net = net_of(PluginSpec::new("example", "ScatterAdd"), &inputs(0));
+    let net = net_of(PluginSpec::new("hosted", "ScatterAdd"), &inputs(0));
     for b in devices() {
         let program = Arc::new(built(&b, &net).program);
         let target = b.targets().unwrap().remove(0);
@@ -122,7 +122,7 @@ fn an_error_of_a_layer_names_it_and_the_next_run_is_right() {
                     let e = e.to_string();
                     assert!(
                         e.contains("a row number is out of range")
-                            && e.contains("libkiln_layers_scatter_add.so"),
+                            && e.contains("libkiln_layers_scatter_add_hosted.so"),
                         "{e}"
                     );
                 }

@@ -14,7 +14,7 @@ fn told() {
     layers_of(&library("fields", &abi::root().join("tests/tests/layers/fields.cpp"), &[]));
 }
 
-/// What the layer returns for these fields.
+/// Results of the layer for these fields.
 fn wanted(
     integer: i64,
     number: f64,

@@ -3,7 +3,7 @@
 use crate::devices::{built, devices};
 use crate::examples::{f32s, net_of, reference, run_on};
 use crate::kernels::Only;
-use crate::{abi, compiled, layers_of, library};
+use crate::{abi, compiled, example, layers_of, library};
 use kiln_backend::{Backend, CompiledKernel, Region};
 use kiln_builder::BuildConfig;
 use kiln_ir::problem::Rng;
@@ -240,6 +240,8 @@ fn a_size_beyond_its_bound_is_an_error() {
 fn cuda_texts_compile() {
     forms();
     compact();
+    example("nms");
+    example("scatter_add");
     if kiln_backend_cuda::compile::Nvrtc::get().is_err() && std::env::var_os("KILN_REQUIRE_NVRTC").is_none() {
         return;
     }
@@ -259,6 +261,20 @@ fn cuda_texts_compile() {
             vec![images(&[9])],
             "plugin.parts",
             vec!["kiln_plugin_layer", "kiln_plugin_count"],
+        ),
+        (
+            "example",
+            "BestBoxes",
+            crate::examples::boxes().to_vec(),
+            "plugin.rounds",
+            vec!["kiln_plugin_layer", "kiln_plugin_count"],
+        ),
+        (
+            "example",
+            "ScatterAdd",
+            vec![images(&[3, 2]), Tensor::i64(&[1], &[2]).unwrap(), images(&[1, 2])],
+            "plugin.columns",
+            vec!["kiln_plugin_layer", "kiln_plugin_copy0"],
         ),
     ] {
         let g = net_of(PluginSpec::new(space, name), &inputs).lower().unwrap();

@@ -2,7 +2,7 @@
 
 use crate::devices::{built, devices};
 use crate::examples::{f32s, net_of, reference, run_on, run_with};
-use crate::row_norm;
+use crate::{example, row_norm};
 use kiln_backend::{Backend, BackendError, CompiledKernel, Region, Tactic, Target};
 use kiln_builder::BuildConfig;
 use kiln_ir::{Attrs, DType, Dim, Fact, Tensor, TensorType};
@@ -102,6 +102,96 @@ fn launches_follow_the_shapes_of_a_run() {
             assert!(found[0].shape() == wanted[0].shape() && close, "{} {n}", b.name());
         }
     }
+}
+
+/// Steps of a network of one layer at sizes that a run decides, and the results of runs at these sizes beside the reference.
+fn agree(net: &Network, profile: &Profile, tactic: &str, runs: &[Vec<Tensor>]) {
+    let config = || BuildConfig { profiles: vec![profile.clone()], ..BuildConfig::default() };
+    for b in devices() {
+        let target = b.targets().unwrap().remove(0);
+        let mut builder = kiln_builder::Builder::new(b.clone(), target.clone());
+        builder.config = config();
+        let built = builder.build(net).unwrap();
+        let tactics: Vec<_> = built.program.steps.iter().map(|s| s.tactic.name.clone()).collect();
+        assert!(
+            tactics.iter().any(|t| t == tactic) && built.host_layers.is_empty(),
+            "{}: {tactics:?}",
+            b.name()
+        );
+        let program = Arc::new(built.program);
+        let mut c = b.open(&target).unwrap().load(program.clone()).unwrap().context().unwrap();
+        for inputs in runs {
+            let wanted = run_with(&reference(), net, inputs, config()).unwrap();
+            let shapes = Arc::new(program.shapes(inputs).unwrap());
+            for _ in 0..2 {
+                c.enqueue(inputs, &shapes).unwrap();
+                assert_eq!(c.outputs().unwrap(), wanted, "{} {:?}", b.name(), inputs[0].shape());
+            }
+        }
+    }
+}
+
+fn range(profile: &mut Profile, name: &str, most: usize, rest: &[i64]) {
+    let of = |n: i64| [&[n], rest].concat();
+    profile.shapes.insert(name.into(), Range { min: of(0), opt: of(7), max: of(most as i64) });
+}
+
+/// Boxes that overlap by chance, and scores of which some are equal.
+#[test]
+fn kernels_find_the_best_boxes() {
+    example("nms");
+    let mut net = Network::new("net");
+    let b = net.add_input("b", TensorType::new(DType::F32, [Dim::host("n"), 4.into()])).unwrap();
+    let s = net.add_input("s", TensorType::new(DType::F32, [Dim::host("n")])).unwrap();
+    let spec = PluginSpec::new("example", "BestBoxes").field("overlap", 0.3).field("most", 200);
+    let outputs = net.add_plugin(&[b, s], spec).unwrap().outputs().to_vec();
+    for (i, y) in outputs.into_iter().enumerate() {
+        net.mark_output(y, &format!("y{i}")).unwrap();
+    }
+    let mut profile = Profile::default();
+    range(&mut profile, "b", 700, &[4]);
+    range(&mut profile, "s", 700, &[]);
+    let mut rng = kiln_ir::problem::Rng::new(7);
+    let mut run = |n: usize| {
+        let mut boxes = Vec::new();
+        for _ in 0..n {
+            let [x, y, w, h] = [20, 20, 6, 6].map(|most| rng.int(0, most) as f32 / 2.0);
+            boxes.extend([x, y, x + w, y + h]);
+        }
+        let scores: Vec<f32> = (0..n).map(|_| rng.int(0, 50) as f32).collect();
+        vec![f32s(&[n, 4], &boxes), f32s(&[n], &scores)]
+    };
+    let runs = [7, 300, 1, 0, 700, 7].map(&mut run);
+    agree(&net, &profile, "plugin.rounds", &runs);
+    let e =
+        net.add_plugin(&[s, s], PluginSpec::new("example", "BestBoxes")).map(drop).unwrap_err().to_string();
+    assert!(e.contains("boxes want the shape [n, 4]") && e.contains("libkiln_layers_nms.so"), "{e}");
+}
+
+/// Updates of one row are added in their order; the table stays for others.
+#[test]
+fn kernels_add_rows_in_place() {
+    example("scatter_add");
+    let mut net = Network::new("net");
+    let table = net.add_input("t", TensorType::new(DType::F32, [9, 70])).unwrap();
+    let rows = net.add_input("r", TensorType::new(DType::I64, [Dim::host("m")])).unwrap();
+    let updates = net.add_input("u", TensorType::new(DType::F32, [Dim::host("m"), 70.into()])).unwrap();
+    let spec = PluginSpec::new("example", "ScatterAdd");
+    let y = net.add_plugin(&[table, rows, updates], spec).unwrap().output(0).unwrap();
+    net.mark_output(y, "y").unwrap();
+    let mut profile = Profile::default();
+    range(&mut profile, "r", 40, &[]);
+    range(&mut profile, "u", 40, &[70]);
+    let mut rng = kiln_ir::problem::Rng::new(3);
+    let runs = [7usize, 40, 1, 0, 7].map(|m| {
+        let rows: Vec<i64> = (0..m).map(|_| rng.int(0, 8)).collect();
+        let t = rng.tensor(DType::F32, &[9, 70]);
+        vec![t, Tensor::i64(&[m], &rows).unwrap(), rng.tensor(DType::F32, &[m, 70])]
+    });
+    agree(&net, &profile, "plugin.columns", &runs);
+    let wide = net.add_input("w", TensorType::new(DType::F32, [3, 71])).unwrap();
+    let e = net.add_plugin(&[table, rows, wide], PluginSpec::new("example", "ScatterAdd"));
+    assert!(e.map(drop).unwrap_err().to_string().contains("wants a table [n, d]"));
 }
 
 /// The region of the layer on inputs of these shapes.

@@ -59,6 +59,12 @@ fn example(name: &str) -> Vec<Arc<LayerRecord>> {
     layers_of(&compiled(name, &[]))
 }
 
+/// Compiles and loads a C example as one without kernels, in the namespace "hosted".
+fn hosted(name: &str) -> Vec<Arc<LayerRecord>> {
+    let source = abi::root().join(format!("plugins/examples/{name}/{name}.c"));
+    layers_of(&library(&format!("{name}_hosted"), &source, &["-DHOST_ONLY", "-DSPACE=\"hosted\""]))
+}
+
 /// Loads the Rust example, which cargo builds beside the tests, and registers its layers.
 fn row_norm() -> Vec<Arc<LayerRecord>> {
     let exe = std::env::current_exe().unwrap();

@@ -28,7 +28,7 @@ impl Rewrite {
         }
     }
 
-    /// What tells it from other rewrites of this name at its site.
+    /// Text that distinguishes it from other rewrites of this name at its site.
     fn variant(&self) -> String {
         match self {
             Rewrite::PluginFormats(_, op) => format!(" {op:?}"),

@@ -168,7 +168,7 @@ mod frame {
         }
     }
 
-    /// What left a function, and the end of it.
+    /// Name of an exception that left a function, which is ended.
     ///
     /// # Safety
     /// The exception is one that was unwound to its handler, and nobody else uses it.
@@ -208,7 +208,7 @@ mod frame {
     }
 
     impl Runtime {
-        /// Those of the library that a function of an exception is in.
+        /// Functions of the library that a function of an exception is in.
         fn of(function: *const c_void) -> Option<Runtime> {
             // SAFETY: the names are texts; a library that is loaded is opened once more, and stays open.
             unsafe {

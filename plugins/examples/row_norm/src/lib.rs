@@ -15,6 +15,8 @@ kiln_layer::fields! {
 
 /// Parameters of all kernels.
 const PARAMS: &str = "u32 rows = i0.size / max(i1.d0, 1); u32 columns = i1.d0; f32 eps = eps";
+/// Message of wrong shapes.
+const SHAPES: &str = "wants a tensor, and a scale of one dimension: that of its rows";
 
 const fn kernel(
     language: Language,
@@ -49,7 +51,6 @@ impl Layer for RowNorm {
     const SPACE: &'static str = "example";
     const DOC: &'static str = "x / sqrt(mean(x²) + eps) * scale, along the last dimension";
     const TYPES: &'static str = "f32,f32:f32";
-    const OUTPUTS: &'static str = "[i0.d*]";
     const KERNELS: &'static [Kernel] = &[
         kernel(Language::Cuda, "block", include_str!("by_block.cu"), BY_BLOCK),
         kernel(Language::Cuda, "thread", include_str!("by_thread.cu"), BY_THREAD),
@@ -64,11 +65,18 @@ impl Layer for RowNorm {
         }
     }
 
+    fn describe(&self, call: &Call<'_>) -> Result<String, Error> {
+        // Sizes that are not known are negative.
+        match (call.input(0)?.dims(), call.input(1)?.dims()) {
+            ([.., columns], [n]) if columns == n || *columns < 0 || *n < 0 => Ok("[i0.d*]".into()),
+            _ => Err(Error::Invalid(SHAPES.into())),
+        }
+    }
+
     fn run(&mut self, call: &mut Call<'_>) -> Result<(), Error> {
         let (x, scale) = (call.input(0)?.to_vec::<f32>()?, call.input(1)?.to_vec::<f32>()?);
-        let wrong = || Error::Invalid(format!("a scale of {} elements, wants those of a row", scale.len()));
         if call.input(0)?.dims().last().is_none_or(|&n| n as usize != scale.len()) {
-            return Err(wrong());
+            return Err(Error::Invalid(SHAPES.into()));
         }
         let mut y = Vec::with_capacity(x.len());
         for row in x.chunks(scale.len().max(1)) {
