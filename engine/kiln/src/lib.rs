@@ -80,6 +80,8 @@ mod implicit;
 mod import;
 mod model;
 #[cfg(feature = "build")]
+mod networks;
+#[cfg(feature = "build")]
 mod plan_options;
 #[cfg(feature = "build")]
 mod report_json;
@@ -120,7 +122,7 @@ pub use kiln_plan::{
 pub use kiln_runtime::{
     Backends, Canceller, DebugListener, ExecutionContext, LayerCost, LayerTime, LoadOptions, NamedWeight,
     OutputAllocator, Outputs, RecipeReport, RefitReport, RefitTask, Refitter, RunCounters, RuntimeError,
-    strip, verify_recipes,
+    TemporaryAllocator, strip, verify_recipes,
 };
 
 #[cfg(feature = "build")]

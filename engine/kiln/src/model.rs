@@ -2,7 +2,7 @@
 
 use crate::Error;
 #[cfg(feature = "build")]
-use crate::import::{import, import_bytes};
+use crate::import::{Imported, import, import_bytes};
 use kiln_files::open_regular;
 use kiln_plan::{IoTensor, MAGIC, Plan, PlanHeader};
 use std::io::Read;
@@ -39,7 +39,21 @@ pub(crate) enum Content {
     Plan(Box<Plan>),
 }
 
+/// Networks cannot be imported without the feature `build`.
+#[cfg(not(feature = "build"))]
+enum Imported {}
+
 impl Model {
+    #[cfg(feature = "build")]
+    fn of_network((graph, notes): Imported) -> Model {
+        Model { notes, ..graph.into() }
+    }
+
+    #[cfg(not(feature = "build"))]
+    fn of_network(none: Imported) -> Model {
+        match none {}
+    }
+
     fn of_plan(io: Vec<IoTensor>, content: Content) -> Model {
         Model {
             io,
@@ -67,7 +81,7 @@ impl Model {
             let content = Content::PlanFile(path.to_owned(), header);
             return Ok(Model::of_plan(io, content));
         }
-        import(path, &start)
+        import(path, &start).map(Model::of_network)
     }
 
     /// Reads an ONNX model, a plan, or a network as text from memory. External data of a model is looked for in `folder`; without
@@ -88,7 +102,7 @@ impl Model {
         if bytes.starts_with(MAGIC) {
             return Ok(Plan::read(bytes)?.into());
         }
-        import_bytes(bytes, folder, Path::new("the model in memory"))
+        import_bytes(bytes, folder, Path::new("the model in memory")).map(Model::of_network)
     }
 
     /// Inputs, then outputs.
@@ -113,12 +127,12 @@ impl Model {
 }
 
 #[cfg(not(feature = "build"))]
-fn import(path: &Path, _: &[u8]) -> Result<Model, Error> {
+fn import(path: &Path, _: &[u8]) -> Result<Imported, Error> {
     Err(Error::NoPlan { path: path.to_owned() })
 }
 
 #[cfg(not(feature = "build"))]
-fn import_bytes(_: Vec<u8>, _: Option<&Path>, name: &Path) -> Result<Model, Error> {
+fn import_bytes(_: Vec<u8>, _: Option<&Path>, name: &Path) -> Result<Imported, Error> {
     Err(Error::NoPlan { path: name.to_owned() })
 }
 

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use kiln_ir::{DType, Elems, Tensor};
 
+use super::grids;
 use crate::error::{OnnxError, TensorFault};
 use crate::error::{Refusal, unsupported};
 use crate::tensor::{DataType, TensorData};
@@ -31,8 +32,13 @@ pub(crate) fn held(of: DataType) -> Option<DType> {
         DataType::Uint4 => Some(DType::U8),
         DataType::Int16 | DataType::Uint16 => Some(DType::I32),
         DataType::Uint32 | DataType::Uint64 => Some(DType::I64),
-        _ => None,
+        _ => grids::held(of),
     })
+}
+
+/// Whether the importer keeps the type of the model in mind where another one holds its values.
+pub(crate) fn followed(of: DataType) -> bool {
+    range(of).is_some() || grids::held(of).is_some()
 }
 
 /// The least and the greatest value of an integer type that is held in a wider one.
@@ -54,6 +60,7 @@ pub(crate) fn caution(of: DataType) -> Option<String> {
         (DataType::Double, _) => "values are rounded to 24 bits".to_owned(),
         (DataType::Uint64, _) => "values from 2^63 on are not represented".to_owned(),
         (_, Some((low, high))) => format!("values are {low} to {high}"),
+        _ if grids::held(of).is_some() => "values are the same".to_owned(),
         _ => return None,
     };
     Some(format!("{of} in the model, {to} in the network: {loss}"))
@@ -117,7 +124,7 @@ impl TensorData {
     }
 
     /// The tensor in the type that holds its values, and how many values are rounded on the way: DOUBLE becomes f32,
-    /// UINT4 u8, INT16 and UINT16 i32, UINT32 and UINT64 i64. Finite values beyond f32 and UINT64 values from 2⁶³ on
+    /// UINT4 u8, INT16 and UINT16 i32, UINT32 and UINT64 i64, FLOAT4E2M1 and FLOAT8E5M2 f16, FLOAT8E8M0 f32. Finite values beyond f32 and UINT64 values from 2⁶³ on
     /// are refused, as are types that nothing holds.
     pub fn to_held(&self) -> Result<(Tensor, usize), OnnxError> {
         if exact(self.dtype).is_some() {
@@ -131,6 +138,10 @@ impl TensorData {
                 (Elems::F(values), rounded)
             }
             DataType::Uint4 => (Elems::I(self.nibbles()), 0),
+            of if grids::held(of).is_some() => {
+                let count = usize::try_from(self.len()).unwrap_or(usize::MAX);
+                (Elems::F(grids::values(of, &self.bytes, count)), 0)
+            }
             _ => (Elems::I(self.to_i64()?), 0),
         };
         let tensor = shape(self).and_then(|shape| Tensor::from_elems(dtype, &shape, &elems));

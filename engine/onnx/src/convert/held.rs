@@ -2,13 +2,14 @@
 //!
 //! DOUBLE is held as f32; UINT4 as u8, INT16 and UINT16 as i32, UINT32 and UINT64 as i64. A held integer keeps the
 //! arithmetic of its own type: what may leave its range is wrapped ([`Importer::settle_types`]), so every tensor of the
-//! network that stands for such a value is in its range. Values of UINT64 from 2⁶³ on are not represented.
+//! network that stands for such a value is in its range. Values of UINT64 from 2⁶³ on are not represented. Floats on a grid are in
+//! `grids.rs`.
 
 use kiln_ir::{DType, Elems};
 use kiln_network::TensorId;
 
 use super::cx::{Cx, Outs};
-use super::dtype::{caution, range};
+use super::dtype::{caution, followed, range};
 use super::importer::Importer;
 use crate::error::{Refusal, unsupported};
 use crate::model::{Attribute, Graph, Node};
@@ -120,7 +121,7 @@ impl Importer {
             }
             Some(Rule::Named(attribute)) => {
                 named = named_type(node, attribute);
-                set_first(&mut types, named.filter(|of| range(*of).is_some()));
+                set_first(&mut types, named.filter(|of| followed(*of)));
                 wraps = node.op == "Cast";
             }
             Some(Rule::Region(first)) => {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use kiln_ir::Tensor;
 use kiln_network::{IfId, Network, TensorId};
 
-use super::dtype::{self, range};
+use super::dtype::{self, followed};
 use super::options::Report;
 use crate::error::{Refusal, RefusedNode, unsupported};
 use crate::model::Graph;
@@ -158,7 +158,7 @@ impl HeldTypes {
     /// Sets the type of a name in the innermost graph.
     pub(super) fn set(&mut self, name: &str, of: Option<DataType>) {
         if let Some(scope) = self.scopes.last_mut() {
-            scope.insert(name.to_owned(), of.filter(|of| range(*of).is_some()));
+            scope.insert(name.to_owned(), of.filter(|of| followed(*of)));
         }
     }
 
