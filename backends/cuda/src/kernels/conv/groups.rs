@@ -169,11 +169,11 @@ impl Form {
 
     /// Bytes from one pixel to the next, and those of weights with the places of vectors.
     fn pitch(&self) -> usize {
-        (self.together * self.vectors() | 1) * 16
+        ((self.together * self.vectors()) | 1) * 16
     }
 
     fn weights(&self) -> usize {
-        self.all() * (self.steps() * 2 | 1) * 16 + self.steps() * 8
+        self.all() * ((self.steps() * 2) | 1) * 16 + self.steps() * 8
     }
 
     /// Pixels along an axis under so many windows.

@@ -89,7 +89,7 @@ fn sizes(site: &Site<'_>, across: bool) -> Result<[usize; 3], BackendError> {
     if lines * line == 0 || !(line * t.bits() as usize).is_multiple_of(128) {
         return unsupported("single rows that are not whole vectors of 16 bytes");
     }
-    let rows = results as usize / columns;
+    let rows = results / columns;
     if !(1..=MOST_ROWS).contains(&rows) || site.rank(0).is_none_or(|r| r < 2) {
         return unsupported(format!("{rows} rows without tensor cores"));
     }

@@ -70,7 +70,7 @@ impl Sizes {
         if m.max(n) > MOST_SIDE {
             return unsupported(format!("small products of {m} x {n} results"));
         }
-        let products = output(site, 0).and_then(|y| y.static_volume()).map(|v| v as usize / (m * n));
+        let products = output(site, 0).and_then(|y| y.static_volume()).map(|v| v / (m * n));
         if products.is_some_and(|p| p < LEAST_PRODUCTS) {
             return unsupported(format!("fewer than {LEAST_PRODUCTS} small products"));
         }
@@ -82,7 +82,7 @@ impl Sizes {
         let (lines, length) = if across { (self.k, side) } else { (side, self.k) };
         let bytes = length * self.kind.size;
         match bytes.is_multiple_of(16) {
-            true => lines * (bytes / 16 | 1) * 16,
+            true => lines * ((bytes / 16) | 1) * 16,
             false => (lines * bytes).next_multiple_of(16) + 16,
         }
     }
