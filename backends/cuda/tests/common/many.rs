@@ -68,15 +68,15 @@ pub const WINDOWS: &[Window] = &[
     },
     Window {
         label: "3-D of many channels",
-        x: &[2, 3, 5, 6, 64],
-        w: &[40, 3, 3, 3, 64],
+        x: &[1, 2, 5, 6, 64],
+        w: &[40, 2, 2, 2, 64],
         strides: &[1, 2, 1],
-        pads: &[1, 1, 0, 2, 1, 1],
+        pads: &[1, 1, 0, 0, 1, 1],
         ..BASE
     },
     Window {
         label: "3-D, strided and dilated planes",
-        x: &[2, 7, 5, 6, 32],
+        x: &[2, 4, 5, 6, 32],
         w: &[64, 3, 1, 2, 32],
         strides: &[2, 1, 1],
         dilations: &[2, 1, 3],
