@@ -2,7 +2,7 @@
 
 use kiln_ir::{Attrs, DType};
 
-use crate::convert::{Cx, Outs, dtype_of_number, unsupported};
+use crate::convert::{Cx, Outs, dtype_of_number, grids, named_type, unsupported};
 use crate::model::Attribute;
 use crate::ops::Operator;
 use crate::tensor::DataType;
@@ -26,10 +26,14 @@ fn cast(cx: &mut Cx<'_>) -> Outs {
         }
         _ => dtype_of_number(cx.require_attr::<i64>("to")?)?,
     };
-    // Only FLOAT8E8M0 is rounded by it, which is refused above.
+    // Only FLOAT8E8M0 is rounded by it, which is refused.
     cx.skip("round_mode");
     if to != DType::F8E4M3 {
         cx.skip("saturate");
+    }
+    if let Some(of) = named_type(cx.node(), "to").filter(|of| grids::held(*of).is_some()) {
+        let x = cx.input(0)?;
+        return Ok(vec![cx.on_grid(x, of)?]);
     }
     // Values outside f8e4m3 saturate; without that they would become NaN.
     if to == DType::F8E4M3 && !cx.flag("saturate", true)? {
@@ -45,6 +49,10 @@ fn bit_cast(cx: &mut Cx<'_>) -> Outs {
     // A value that the network holds in another type has other bits there.
     use DataType::{Double, Int16, Uint4, Uint16, Uint32, Uint64};
     let named = i32::try_from(number).ok().and_then(DataType::from_number);
+    let grid = |of: &DataType| grids::held(*of).is_some();
+    if let Some(of) = named.filter(grid).or(cx.held_type(0).filter(grid)) {
+        return unsupported(format!("bits of {of}, whose values the network holds in another type"));
+    }
     if let Some(of @ (Double | Int16 | Uint4 | Uint16 | Uint32 | Uint64)) = named {
         return unsupported(format!("bits as {of}, whose values the network holds as {to}"));
     }
@@ -62,6 +70,11 @@ fn bit_cast(cx: &mut Cx<'_>) -> Outs {
 fn cast_like(cx: &mut Cx<'_>) -> Outs {
     let to = cx.dtype(cx.input(1)?);
     cx.skip("round_mode");
+    if let Some(of) = cx.held_type(1).filter(|of| grids::held(*of).is_some()) {
+        cx.skip("saturate");
+        let x = cx.input(0)?;
+        return Ok(vec![cx.on_grid(x, of)?]);
+    }
     if to != DType::F8E4M3 {
         cx.skip("saturate");
     } else if !cx.flag("saturate", true)? {

@@ -3,7 +3,7 @@
 use kiln_ir::{Attrs, DType, Elems};
 use kiln_network::TensorId;
 
-use crate::convert::{Cx, Outs, Refusal, named_type, range, unsupported};
+use crate::convert::{Cx, Outs, Refusal, grids, named_type, range, unsupported};
 use crate::ops::Operator;
 use crate::ops::reduce::over;
 use crate::tensor::DataType;
@@ -102,6 +102,16 @@ fn quantize(cx: &mut Cx<'_>) -> Outs {
         return unsupported("quantization to FLOAT8E4M3FN without saturation");
     }
     let Scaled { mut x, scale, zero, whole: shape } = scaled(cx)?;
+    if let Some(of) = held.filter(|of| grids::held(*of).is_some()) {
+        let (x, scale) = (cx.cast(x, DType::F32)?, cx.cast(scale, DType::F32)?);
+        let mut exact = cx.bin("div", x, scale)?;
+        if let Some(zero) = zero {
+            let zero = cx.cast(zero, DType::F32)?;
+            exact = cx.bin("add", exact, zero)?;
+        }
+        let y = cx.on_grid(exact, of)?;
+        return whole(cx, y, shape);
+    }
     if !cx.dtype(x).is_float() {
         x = cx.cast(x, DType::F32)?;
     }
@@ -145,6 +155,16 @@ fn dequantize(cx: &mut Cx<'_>) -> Outs {
     }
     let given = if cx.int("output_dtype", 0)? == 0 { None } else { cx.dtype_attr("output_dtype")? };
     let to = given.unwrap_or(cx.dtype(scale));
+    if cx.held_type(0).is_some_and(|of| grids::held(of).is_some()) {
+        let (mut x, scale) = (cx.cast(x, DType::F32)?, cx.cast(scale, DType::F32)?);
+        if let Some(zero) = zero {
+            let zero = cx.cast(zero, DType::F32)?;
+            x = cx.bin("sub", x, zero)?;
+        }
+        let y = cx.bin("mul", x, scale)?;
+        let y = cx.cast(y, to)?;
+        return whole(cx, y, shape);
+    }
     let y = cx.layer("dequantize", Attrs::new().with("to", to), &[Some(x), Some(scale), zero])?;
     whole(cx, y, shape)
 }
