@@ -140,7 +140,9 @@ fn as_layer(
     let mut args: Vec<String> = (0..inputs).map(|i| format!("const float* a{i}")).collect();
     args.push("float* y".into());
     for i in 0..inputs {
-        let _ = write!(set, " k.bx{i} = a{i};");
+        // Without an operator that reads it, a tensor is one of the expression alone.
+        let member = if text.contains(&format!("bx{i};")) { "bx" } else { "be" };
+        let _ = write!(set, " k.{member}{i} = a{i};");
     }
     let body: String = text.lines().filter(|l| !l.starts_with(marks)).flat_map(|l| [l, "\n"]).collect();
     let source = format!(
