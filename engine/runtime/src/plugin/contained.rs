@@ -160,11 +160,14 @@ mod frame {
         let mut call = Call { f: Some(f), result: None };
         // SAFETY: the function takes the call, which lives here; an exception that leaves it ends in the frame between.
         let exception = unsafe { kiln_contained_call(run::<F, R>, (&raw mut call).cast()) };
-        // SAFETY: what is not null is an exception that nobody else owns.
         match (exception.is_null(), call.result) {
             (true, Some(result)) => Ok(result),
             (true, None) => Err(BackendError::Internal("a call without a result".into())),
-            (false, _) => Err(escaped(&unsafe { named(exception) })),
+            (false, _) => {
+                // SAFETY: what is not null is an exception that nobody else owns.
+                let what = unsafe { named(exception) };
+                Err(escaped(&what))
+            }
         }
     }
 
