@@ -330,20 +330,38 @@ impl Job<'_> {
 }
 
 vectorized! {
-    /// The greatest elements under all windows of a plane, neighbours of a row side by side.
+    /// The greatest elements under all windows of a plane, four rows at a time while there are as many.
     fn top_plane<T: Top>(x: &[T], plane: &Plane<'_>, y: &mut [T]) {
-        const L: usize = PLANE_LANES;
         let width = plane.axes[2].output as usize;
-        for (row, y) in plane.rows.iter().zip(y.chunks_exact_mut(width)) {
-            for (o, y) in y.chunks_mut(L).enumerate() {
-                let mut tops = [T::LEAST; L];
-                for &tap in &plane.taps {
-                    let Some(x) = x[row + tap + o * L..].first_chunk::<L>() else { continue };
-                    for l in 0..L {
-                        tops[l] = tops[l].top(x[l]);
-                    }
+        let (fours, rest) = plane.rows.as_chunks::<4>();
+        let (first, last) = y.split_at_mut(fours.len() * 4 * width);
+        for (rows, y) in fours.iter().zip(first.chunks_exact_mut(4 * width)) {
+            top_rows(x, rows, &plane.taps, width, y);
+        }
+        for (row, y) in rest.iter().zip(last.chunks_exact_mut(width)) {
+            top_rows(x, &[*row], &plane.taps, width, y);
+        }
+    }
+}
+
+/// Some rows of windows, neighbours side by side.
+#[inline(always)]
+fn top_rows<T: Top, const R: usize>(x: &[T], rows: &[usize; R], taps: &[usize], width: usize, y: &mut [T]) {
+    const L: usize = PLANE_LANES;
+    for o in (0..width).step_by(L) {
+        let mut tops = [[T::LEAST; L]; R];
+        for &tap in taps {
+            for r in 0..R {
+                let Some(x) = x[rows[r] + tap + o..].first_chunk::<L>() else { continue };
+                for l in 0..L {
+                    tops[r][l] = tops[r][l].top(x[l]);
                 }
-                y.copy_from_slice(&tops[..y.len()]);
+            }
+        }
+        for (tops, y) in tops.iter().zip(y.chunks_exact_mut(width)) {
+            match y[o..].first_chunk_mut::<L>() {
+                Some(y) => *y = *tops,
+                None => y[o..].copy_from_slice(&tops[..width - o]),
             }
         }
     }

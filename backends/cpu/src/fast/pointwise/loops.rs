@@ -364,7 +364,9 @@ vectorized! {
         let n = y.len().min(c.len()).min(a.len()).min(b.len());
         let (c, a, b, y) = (&c[..n], &a[..n], &b[..n], &mut y[..n]);
         for i in 0..n {
-            y[i] = if c[i] != 0 { a[i] } else { b[i] };
+            // Both are read, so that there is no branch.
+            let (a, b) = (a[i], b[i]);
+            y[i] = if c[i] != 0 { a } else { b };
         }
     }
 }
