@@ -20,6 +20,8 @@ use std::sync::Arc;
 const ROUNDS: usize = 11;
 /// Runs of a round.
 const RUNS: u32 = 40;
+/// Tactics of an operator that are compared; each is compiled for that.
+const MOST_TACTICS: usize = 3;
 /// Layers in a row, where one of them is short.
 const ROW: usize = 8;
 
@@ -35,8 +37,6 @@ fn cases() -> Vec<(&'static str, Attrs, Vec<Vec<usize>>, usize)> {
         false => vec![
             norm(64, 4096, ROW),
             norm(4096, 4096, ROW),
-            norm(2048, 1024, ROW),
-            wide(1024, 1000, ROW),
             wide(8192, 2048, ROW),
             map(1 << 24),
             map(1 << 20),
@@ -71,7 +71,12 @@ impl Backend for Simple {
     }
     fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
         let mut all = self.0.tactics(region, target)?;
-        all.retain(|t| t.name.starts_with("plugin.") || launch(&*self.0, region, t, target).is_some());
+        let mut found = 0;
+        all.retain(|t| {
+            let fits = found < MOST_TACTICS && launch(&*self.0, region, t, target).is_some();
+            found += usize::from(fits);
+            fits
+        });
         Ok(all)
     }
     fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
