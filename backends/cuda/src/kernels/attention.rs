@@ -59,12 +59,13 @@ flash_kernels! {
     "attention.wgmma_128x64_split4" wide((128, 64), 256, 4);
     "attention.wgmma_128x128_turns" ordered((128, 128), 256, Order::InTurns);
     "attention.wgmma_128x128_beside" ordered((128, 128), 256, Order::Beside);
-    "attention.wgmma_128x96_turns" ordered((128, 96), 256, Order::InTurns);
     "attention.wgmma_128x64_turns" ordered((128, 64), 512, Order::InTurns);
-    "attention.wgmma_128x64_beside" ordered((128, 64), 512, Order::Beside);
     "attention.mma_128x64_all" short((128, 64), 8, 2);
     "attention.mma_64x64_all" short((64, 64), 4, 4);
 }
+
+/// The fewest steps over the keys in which the order of warpgroups matters.
+const LEAST_STEPS: usize = 3;
 
 /// The table as a list.
 pub fn tiles() -> Vec<tiles::Tile> {
@@ -100,6 +101,9 @@ fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, Back
         if site.dtype(MASK).is_some() && tile.rows * tile.keys >= 128 * 128 {
             return unsupported("a mask, for which the largest tile leaves no registers");
         }
+    }
+    if tile.order != Order::After && heads.steps(tile.keys).is_some_and(|n| n < LEAST_STEPS) {
+        return unsupported(format!("another order of fewer than {LEAST_STEPS} steps"));
     }
     if tile.beside.is_some() && (present(site) || tile.all_keys(&heads).is_none()) {
         return unsupported(format!(

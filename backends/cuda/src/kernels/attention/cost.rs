@@ -7,6 +7,8 @@ use kiln_codegen::site::Site;
 /// Factor of the time of blocks that wait for all their keys at once and read a mask: nothing else goes on
 /// meanwhile.
 const MASKED_AT_ONCE: f64 = 1.3;
+/// Factor of the time of warpgroups that read a mask only when its scores are there: it does not fit beside larger tiles.
+const MASKED_LATE: f64 = 1.5;
 /// Nanoseconds of a launch.
 const LAUNCH_NS: f64 = 2000.0;
 /// Clocks of a block before its first and after its last product, and what they take of a multiprocessor's time.
@@ -51,11 +53,13 @@ pub fn estimate(site: &Site<'_>, tile: &Tile, heads: &Heads) -> Option<f64> {
     let step = STEP_CLOCKS[0] + of_keys * (tile.keys / tile.warps.1 * deep) as f64;
     let latent = (each / fit.floor().max(1.0)).ceil() * (BLOCK_CLOCKS[0] + steps * step);
     let clocks = busy.max(latent) + 0.3 * busy.min(latent);
-    let waits = if tile.beside.is_some() && site.dtype(MASK).is_some() { MASKED_AT_ONCE } else { 1.0 };
+    let waits = match site.dtype(MASK).is_some() {
+        true if tile.beside.is_some() => MASKED_AT_ONCE,
+        true if tile.groups && tile.keys > 64 => MASKED_LATE,
+        _ => 1.0,
+    };
     let order = match tile.order {
         Order::After => 1.0,
-        // Products of large heads take the longer time.
-        Order::InTurns if heads.of_values > 128 => 0.98,
         Order::InTurns | Order::Beside => 1.01,
     };
     let time = order * waits * clocks / (number("clock_mhz", 1500.0).max(1.0) / 1000.0);

@@ -135,6 +135,11 @@ impl Heads {
         }
     }
 
+    /// Steps over all keys, so many in each, if their number is known.
+    pub fn steps(&self, keys: usize) -> Option<usize> {
+        Some(self.keys?.div_ceil(keys))
+    }
+
     /// Bytes of a line of keys and of values, with what keeps lines off each other's banks.
     fn pitches(&self) -> (usize, usize) {
         (self.of_keys * self.size + 16, self.of_values * self.size + 16)

@@ -98,12 +98,12 @@ fn sizes(site: &Site<'_>, across: bool) -> Result<[usize; 3], BackendError> {
 
 fn tactics(site: &Site<'_>, name: &str, outputs: &Outputs) -> Result<Vec<Tactic>, BackendError> {
     /// Nanoseconds of a launch in a chain.
-    const CHAINED_NS: f64 = 1500.0;
+    const CHAINED_NS: f64 = 1200.0;
     /// Clocks of a warp around its sums, and of a multiprocessor for a product of a lane.
     const AROUND: f64 = 900.0;
     const PRODUCT: f64 = 0.022;
     /// Reached part of the memory's nominal bandwidth.
-    const MEMORY: f64 = 0.8;
+    const MEMORY: f64 = 0.9;
     let [rows, columns, depth] = sizes(site, outputs.across)?;
     let device = Device::of(site.target);
     let bytes = (columns * depth) as f64 * f64::from(site.first_dtype().bits()) / 8.0;
