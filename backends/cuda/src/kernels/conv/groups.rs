@@ -1,4 +1,4 @@
-//! Convolutions with few channels a group by `mma.sync`: several groups a block, whose part of the image lies in shared memory.
+//! Convolutions with few channels a group by `mma.sync`: several groups a block, whose part of the image is kept in shared memory.
 
 use super::{Geometry, bias, size};
 use crate::kernels::constants::structure;
