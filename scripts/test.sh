@@ -44,6 +44,8 @@ else
 fi
 # Instructions that every processor has: the tests above took those of this one.
 step env KILN_CPU_LEVEL=base KILN_SAMPLE=4 cargo test --workspace --test op_suite --quiet -- cpu_backend
+# Kernels write nowhere but into their own memory.
+step env KILN_GUARD=1 KILN_SAMPLE=41 cargo test --workspace --test op_suite --quiet -- --exact wgpu_backend
 # Whole models give what ONNX Runtime does.
 step env PYTHONPATH=.cache/peer python3 benches/cpu/models.py --kiln target/debug/kiln --rounds 1 --seconds 0.02 --batch 1 lenet gpt2 quantized lstm
 # CUDA kernels, in an emulator.

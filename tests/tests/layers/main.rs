@@ -1,5 +1,10 @@
 //! Plug-in layers: the examples, compiled with the system's C compiler, in networks and models on every backend.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed test panics")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a failed test panics, and times are printed"
+)]
 
 #[path = "../abi/mod.rs"]
 mod abi;
