@@ -92,6 +92,11 @@
 #define KILN_ERROR_UNSUPPORTED_STATE 10
 
 /**
+ * The budget of weights that leaves room for a context.
+ */
+#define KILN_WEIGHT_BUDGET_AUTOMATIC UINT64_MAX
+
+/**
  * Plug-ins are opened if only their owner may write them, and fit their manifest if they have one.
  */
 #define KILN_PLUGINS_ANY 0
@@ -283,6 +288,7 @@ typedef struct kiln_options_t {
     size_t device_length;
     /**
      * Bytes of an engine's weights that may be on the device at a time; 0: all of them. Others are copied there in each run.
+     * KILN_WEIGHT_BUDGET_AUTOMATIC: as many as leave room for a context in the memory that is free.
      */
     uint64_t weight_budget;
 } kiln_options_t;
@@ -363,6 +369,17 @@ typedef void (*kiln_shape_fn)(void *user,
  */
 typedef bool (*kiln_debug_fn)(void *user, const char *name, size_t name_length, const DLTensor *tensor);
 
+/**
+ * Returns so many bytes of device memory at a multiple of `alignment`, for work that is put into the stream from now on (of CUDA a
+ * CUstream). NULL where there is none: the run fails.
+ */
+typedef void *(*kiln_temporary_allocate_fn)(void *user, uint64_t bytes, uint64_t alignment, void *stream);
+
+/**
+ * Takes memory back, once the work that is in the stream is done.
+ */
+typedef void (*kiln_temporary_free_fn)(void *user, void *address, uint64_t bytes, void *stream);
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -437,6 +454,15 @@ struct kiln_error_t *kiln_log_set(kiln_log_fn function,
  */
 struct kiln_error_t *kiln_backends(const struct kiln_options_t *options,
                                    struct kiln_bytes_t **json);
+
+/**
+ * Lists, as JSON, how each device of a backend runs each operator on each element type: "fast", "emulated" or "none". Types that an
+ * operator has on no device are left out.
+ */
+struct kiln_error_t *kiln_backend_types(const char *name,
+                                        size_t name_length,
+                                        const struct kiln_options_t *options,
+                                        struct kiln_bytes_t **json);
 
 /**
  * Registers the layers of a library, for models and plans of this process, and lists their names as JSON. `layers` may be NULL.
@@ -891,6 +917,56 @@ struct kiln_error_t *kiln_refitter_refit(struct kiln_refitter_t *refitter,
  * Returns the plan with the new weights. The refitter is used up and can only be freed.
  */
 struct kiln_error_t *kiln_refitter_plan(struct kiln_refitter_t *refitter, struct kiln_bytes_t **plan);
+
+/**
+ * Sets the least and the greatest value of a tensor whose 8-bit codes follow from its range. Nothing changes before
+ * kiln_refitter_refit.
+ */
+struct kiln_error_t *kiln_refitter_set_dynamic_range(struct kiln_refitter_t *refitter,
+                                                     const char *tensor,
+                                                     size_t tensor_length,
+                                                     float least,
+                                                     float greatest);
+
+/**
+ * Sets new elements of a weight that are on the engine's device (of CUDA a device pointer), dense, in its type and shape. The refit reads
+ * them, behind the work that is in the stream of kiln_refitter_set_stream then. They stay until the refit is done.
+ */
+struct kiln_error_t *kiln_refitter_set_on_device(struct kiln_refitter_t *refitter,
+                                                 const char *weight,
+                                                 size_t weight_length,
+                                                 const void *address,
+                                                 uint64_t bytes);
+
+/**
+ * Sets the stream of the caller's (of CUDA a CUstream) behind whose work weights on the device are read. NULL, as at first: no stream. It
+ * stays until the refit is done.
+ */
+struct kiln_error_t *kiln_refitter_set_stream(struct kiln_refitter_t *refitter,
+                                              void *stream);
+
+/**
+ * Starts kiln_refitter_refit on a thread of its own and returns at once. Runs that begin before it is done take the old weights. Until
+ * kiln_refitter_wait nothing else can be done with the refitter but to free it, which lets the refit go on.
+ */
+struct kiln_error_t *kiln_refitter_start(struct kiln_refitter_t *refitter);
+
+/**
+ * Waits for the refit that kiln_refitter_start began. `json`, which may be NULL, is as kiln_refitter_refit has it.
+ */
+struct kiln_error_t *kiln_refitter_wait(struct kiln_refitter_t *refitter,
+                                        struct kiln_bytes_t **json);
+
+/**
+ * Takes device memory that a context needs from now on, its arena aside, from functions of the caller: scratch memory, inputs and outputs
+ * that are not bound. `allocate` of NULL ends it. Both are called from any thread, until the context is gone. Backends without device
+ * memory refuse.
+ */
+struct kiln_error_t *kiln_context_set_temporary_allocator(struct kiln_context_t *context,
+                                                          kiln_temporary_allocate_fn allocate,
+                                                          kiln_temporary_free_fn free,
+                                                          void *user,
+                                                          kiln_destroy_fn destroy);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -289,3 +289,22 @@ fn version_compatible_engines_say_so() {
     let text = ok(&["inspect", &engine]).stdout;
     assert!(text.contains("version-compatible"), "{text}");
 }
+
+#[test]
+fn auxiliary_streams_are_limited_and_noted_where_there_are_none() {
+    let f = Folder::new();
+    let (model, engine) = (digits("lenet_a.onnx"), f.name("e.kiln"));
+    let build =
+        |n| ["build", &model, "-o", &engine, "--backend", "cpu", "--no-timing", "--max-aux-streams", n];
+    let r = ok(&build("2"));
+    let said = r.stdout + &r.stderr;
+    assert!(said.contains("the backend \"cpu\" runs layers one behind the other"), "{said}");
+    let layers = ok(&["inspect", &engine, "--layers", "--json"]).json();
+    assert_eq!(layers["layers"]["Layers"][0]["StreamId"], 0);
+    let r = kiln(&build("16"));
+    assert_eq!(r.code, 1);
+    assert!(r.stderr.contains("16 auxiliary streams") && r.stderr.contains("15 at most"), "{}", r.stderr);
+    // An engine is past its build.
+    let r = kiln(&["run", &engine, "--max-aux-streams", "1"]);
+    assert!(r.code != 0 && r.stderr.contains("--max-aux-streams"), "{}", r.stderr);
+}

@@ -32,9 +32,9 @@
  * `context_stop`, 1.7 `backend_supports`. 1.8 added the interfaces "kiln.layer/1" and "kiln.host.layers/1",
  * 1.9 native forms of layers, 1.10 `executable_context_without_memory`,
  * `device_load_within` and `context_set_memory`. 1.11 added formats of layers and native forms on wgpu; source and native
- * forms may find sizes.
+ * forms may find sizes. 1.12 added `context_set_allocator`, `device_free_memory` and `device_read`.
  */
-#define KILN_ABI_MINOR 11
+#define KILN_ABI_MINOR 12
 
 /**
  * Nobody can stop the run.
@@ -670,6 +670,33 @@ typedef struct kiln_counters {
 } kiln_counters;
 
 /**
+ * Device memory that the caller hands out, for what a context needs beside its arena.
+ */
+typedef struct kiln_allocator {
+    /**
+     * Size of this structure as the host knows it, in bytes.
+     */
+    uint32_t struct_size;
+    /**
+     * Zero.
+     */
+    uint32_t reserved;
+    /**
+     * Passed to both functions.
+     */
+    void *ctx;
+    /**
+     * The address of `bytes` bytes at a multiple of `alignment`, a power of two. Work that is put into the stream from now on uses them.
+     * Null where there is no such memory. `[any-thread]`
+     */
+    void *(*allocate)(void *ctx, uint64_t bytes, uint64_t alignment, void *stream);
+    /**
+     * Takes memory back, once the work that is in the stream is done. `[any-thread]`
+     */
+    void (*free)(void *ctx, void *address, uint64_t bytes, void *stream);
+} kiln_allocator;
+
+/**
  * A backend's functions. Those that return `i32` return a status and record an error where it is not `KILN_OK`.
  * Objects are destroyed in the reverse order of their making; destroying null does nothing.
  */
@@ -810,7 +837,7 @@ typedef struct kiln_backend_v1 {
     /**
      * Optional, since 1.3: absent means `KILN_UNSUPPORTED`. Sets the memory of an input (`output` 0) or an
      * output (`output` 1) for further runs: `bytes` bytes of the caller's on the device, dense and in the
-     * program's format. On CUDA the address is a device pointer, a multiple of 16. Of a bound input,
+     * program's format. On CUDA the address is a device pointer, best a multiple of 16: runs copy memory at others. Of a bound input,
      * `context_enqueue` reads the shape only, and the elements where the host needs them. Null restores the
      * context's own memory. Runs that alternate between a few addresses make no new objects.
      * `[serial-per-object]`
@@ -893,6 +920,28 @@ typedef struct kiln_backend_v1 {
                                   void *address,
                                   uint64_t bytes,
                                   struct kiln_error *err);
+    /**
+     * Optional, since 1.12: absent means `KILN_UNSUPPORTED`. Takes device memory that the context needs from now on, its arena aside,
+     * from an allocator of the caller's: of CUDA with its `CUstream`. Null: from the backend's own again. Both functions may be called
+     * until the context is destroyed, also after another allocator is set. `[serial-per-object]`
+     */
+    int32_t (*context_set_allocator)(struct kiln_context *context,
+                                     const struct kiln_allocator *allocator,
+                                     struct kiln_error *err);
+    /**
+     * Optional, since 1.12: absent means `KILN_UNSUPPORTED`. Reports the bytes of device memory that nobody uses now. `[any-thread]`
+     */
+    int32_t (*device_free_memory)(struct kiln_device *device, uint64_t *bytes, struct kiln_error *err);
+    /**
+     * Optional, since 1.12: absent means `KILN_UNSUPPORTED`. Copies `bytes` bytes of the device to the host, behind the work that is in
+     * a stream of the caller's (null: of no stream), and waits for the copy. `[any-thread]`
+     */
+    int32_t (*device_read)(struct kiln_device *device,
+                           void *stream,
+                           const void *address,
+                           uint64_t bytes,
+                           void *to,
+                           struct kiln_error *err);
 } kiln_backend_v1;
 
 /**

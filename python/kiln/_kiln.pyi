@@ -544,6 +544,8 @@ class ExecutionContext:
         """Sets the memory of a context without its own: `Engine.context_memory` bytes of the device."""
     def set_stream(self, stream: int) -> None: ...
     def set_consumed_event(self, event: int) -> None: ...
+    def memory_for_shapes(self) -> int:
+        """Bytes that `set_memory` wants for runs with the shapes that are set."""
     def set_output_allocator(self, name: str, allocator: OutputAllocator | None) -> None: ...
     def enqueue(self) -> None: ...
     def wait(self) -> None: ...
@@ -616,9 +618,24 @@ class Refitter:
     def set_validation(self, on: bool) -> None: ...
     def set_from_file(self, path: Path) -> list[str]:
         """Sets weights of an ONNX model, a safetensors or NPZ file; returns the names that the plan does not know."""
+    def set_dynamic_range(self, tensor: str, least: float, greatest: float) -> None:
+        """Sets the range of a tensor whose 8-bit codes follow from it."""
+    def set_on_device(self, name: str, address: int, nbytes: int) -> None:
+        """Sets a weight from memory of the engine's device, which stays until the refit is done."""
+    def set_stream(self, stream: int) -> None:
+        """Reads weights on the device behind the work of this stream (of CUDA a CUstream), which stays until the refit is done."""
+    def refit_async(self) -> RefitTask:
+        """Starts a refit on a thread of its own. The refitter can be used again once it was waited for."""
     def refit(self) -> RefitReport: ...
     def plan(self) -> bytes:
         """The plan with the weights put in so far."""
+
+@final
+class RefitTask:
+    """A refit that goes on while the caller does other work."""
+
+    def is_done(self) -> bool: ...
+    def wait(self) -> RefitReport: ...
 
 @final
 class PluginLayer:
@@ -639,6 +656,11 @@ def add_libraries(paths: Sequence[Path]) -> None:
     """Adds libraries that every search for backends and plug-ins looks at."""
 
 def backends(plugins: Sequence[Path] = ...) -> list[BackendInfo]: ...
+def element_types(
+    backend: str, device: int = 0, plugins: Sequence[Path] = ...
+) -> dict[str, dict[str, str]]:
+    """How a device runs each operator on each element type: "fast", "emulated" or "none"."""
+
 def load_plugin(path: Path, policy: str = "any") -> list[PluginLayer]:
     """Registers the layers of a library. `policy`: "any", or "manifest" for libraries that must have a manifest."""
 

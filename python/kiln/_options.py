@@ -81,7 +81,7 @@ class OptionNames(TypedDict, total=False):
     plugins: Sequence[Path]
     plugin_policy: str
     load_embedded: bool
-    weight_budget: int | None
+    weight_budget: int | str | None
     external_weights: Sequence[Path]
     types: Sequence[Any]
     narrowing: str
@@ -158,8 +158,8 @@ class BuildOptions:
     plugin_policy: str = "any"
     # Load the libraries that a plan holds: code of its author runs in this process.
     load_embedded: bool = False
-    # Bytes of weights that may be on the device at a time; others are copied to it in each run.
-    weight_budget: int | None = None
+    # Bytes of weights that may be on the device at a time; others are copied to it in each run. "auto" leaves room for a context.
+    weight_budget: int | str | None = None
     # Files with weights (safetensors, NPZ, ONNX) that fill a stripped plan as it is loaded.
     external_weights: Sequence[Path] = ()
 

@@ -35,7 +35,7 @@ struct Given<'py> {
     plugins: Vec<PathBuf>,
     plugin_policy: String,
     load_embedded: bool,
-    weight_budget: Option<u64>,
+    weight_budget: Option<Bound<'py, PyAny>>,
     external_weights: Vec<PathBuf>,
     types: Vec<Bound<'py, PyAny>>,
     narrowing: String,
@@ -162,8 +162,18 @@ pub fn prepare<'py>(object: &Bound<'py, PyAny>, plan: Option<&kiln::PlanHeader>)
     if only(&given, plan).is_some() {
         loader = loader.backends(kiln::backends(&kiln::DiscoverOptions::linked()).0);
     }
-    if let Some(bytes) = given.weight_budget {
-        loader = loader.weight_budget(bytes);
+    if let Some(budget) = &given.weight_budget {
+        loader = match budget.extract::<u64>() {
+            Ok(bytes) => loader.weight_budget(bytes),
+            Err(_) if budget.extract::<String>().is_ok_and(|t| t == "auto") => {
+                loader.automatic_weight_budget()
+            }
+            Err(_) => {
+                return Err(argument(format!(
+                    "weight_budget is a number of bytes or \"auto\", found {budget}"
+                )));
+            }
+        };
     }
     for path in &given.external_weights {
         loader = loader.external_weights(path);

@@ -7,6 +7,7 @@ use crate::tensor::Tensor;
 use kiln::{RuntimeError, WeightsRole};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
+use std::ffi::c_void;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -87,6 +88,37 @@ fn roles(all: Vec<(String, WeightsRole)>) -> Roles {
     all.into_iter().map(|(layer, role)| (layer, role.name())).collect()
 }
 
+/// A refit that goes on.
+#[pyclass(frozen, module = "kiln")]
+pub struct RefitTask {
+    /// The refitter that gets back what was set, once the refit is done.
+    refitter: Py<Refitter>,
+    task: Mutex<Option<kiln::RefitTask>>,
+}
+
+#[pymethods]
+impl RefitTask {
+    /// Whether the refit is done, or failed.
+    fn is_done(&self) -> PyResult<bool> {
+        let guard = try_lock(&self.task).ok_or_else(|| in_use("the refit"))?;
+        Ok(guard.as_ref().is_none_or(kiln::RefitTask::is_done))
+    }
+
+    fn wait(&self, py: Python<'_>) -> PyResult<RefitReport> {
+        let mut guard = try_lock(&self.task).ok_or_else(|| in_use("the refit"))?;
+        let task = guard.take().ok_or_else(|| argument("the refit was waited for before"))?;
+        let (refitter, report) = detached(py, || task.wait())?;
+        let mut place = try_lock(&self.refitter.get().0).ok_or_else(|| in_use("the refitter"))?;
+        *place = Some(refitter);
+        drop(place);
+        detached(py, || report).map(RefitReport)
+    }
+}
+
+fn taken() -> PyErr {
+    argument("the refitter has handed out its plan, or a refit of it goes on: wait for that")
+}
+
 impl Refitter {
     /// Takes a refitter.
     pub fn new(refitter: kiln::Refitter) -> Refitter {
@@ -99,7 +131,7 @@ impl Refitter {
         f: impl FnOnce(&mut kiln::Refitter) -> Result<T, E> + Send,
     ) -> PyResult<T> {
         let mut guard = try_lock(&self.0).ok_or_else(|| in_use("the refitter"))?;
-        let refitter = guard.as_mut().ok_or_else(|| argument("the refitter has handed out its plan"))?;
+        let refitter = guard.as_mut().ok_or_else(taken)?;
         detached(py, || f(refitter))
     }
 
@@ -182,6 +214,31 @@ impl Refitter {
         Ok(self.with(py, |r| kiln::weights::set_from_file(r, &path))?.unused)
     }
 
+    fn set_dynamic_range(&self, py: Python<'_>, tensor: &str, least: f32, greatest: f32) -> PyResult<()> {
+        self.with(py, |r| r.set_dynamic_range(tensor, least, greatest))
+    }
+
+    fn set_on_device(&self, py: Python<'_>, name: &str, address: usize, nbytes: u64) -> PyResult<()> {
+        // SAFETY: the caller vouches for the memory, as the stub of this method says.
+        self.with(py, |r| unsafe { r.set_on_device(name, address as *const c_void, nbytes) })
+    }
+
+    fn set_stream(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
+        self.with(py, |r| {
+            // SAFETY: the caller vouches for the handle, as the stub of this method says.
+            unsafe { r.set_stream(stream as *mut c_void) };
+            Ok::<(), RuntimeError>(())
+        })
+    }
+
+    /// Starts a refit on a thread of its own; `wait` of the result returns the report.
+    fn refit_async(slf: &Bound<'_, Self>) -> PyResult<RefitTask> {
+        let mut guard = try_lock(&slf.get().0).ok_or_else(|| in_use("the refitter"))?;
+        let refitter = guard.take().ok_or_else(taken)?;
+        let task = detached(slf.py(), || refitter.refit_async())?;
+        Ok(RefitTask { refitter: slf.clone().unbind(), task: Mutex::new(Some(task)) })
+    }
+
     fn refit(&self, py: Python<'_>) -> PyResult<RefitReport> {
         self.with(py, |r| r.refit()).map(RefitReport)
     }
@@ -189,7 +246,7 @@ impl Refitter {
     /// The plan with the weights put in so far; of a plan's refitter it is the last call.
     fn plan<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let mut guard = try_lock(&self.0).ok_or_else(|| in_use("the refitter"))?;
-        let refitter = guard.take().ok_or_else(|| argument("the refitter has handed out its plan"))?;
+        let refitter = guard.take().ok_or_else(taken)?;
         let bytes = detached(py, || refitter.into_plan().write())?;
         Ok(PyBytes::new(py, &bytes))
     }

@@ -125,10 +125,7 @@ int cuStreamEndCapture(void *handle, void **out) {
     object *graph = stream->graph;
     if (stream->mode <= THREAD_LOCAL) recording--;
     if (code == OK && (stream->invalid || graph->invalid)) code = CAPTURE_INVALIDATED;
-    if (!all_joined(stream) && code == OK) {
-        complain("%s: a stream that joined the recording is not waited for; ", __func__);
-        code = CAPTURE_UNJOINED;
-    }
+    if (!all_joined(stream) && code == OK) code = CAPTURE_UNJOINED;
     stream->graph = NULL;
     if (code == OK) *out = graph;
     else if (!graph->owned) take_out_graph(graph);

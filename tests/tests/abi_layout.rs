@@ -46,6 +46,7 @@ fn layout() -> Layout {
         }
         kiln_time_request { struct_size, samples, graph, tactic, blob, inputs, input_count }
         kiln_run { struct_size, reserved, inputs, input_count, values, value_count, shapes_id, shapes }
+        kiln_allocator { struct_size, reserved, ctx, allocate, free }
         kiln_counters { struct_size, reserved, runs, allocations, compilations, pipelines, host_syncs }
         kiln_backend_v1 {
             struct_size, reserved, backend_create, backend_destroy, backend_targets, backend_tactics, backend_compile,
@@ -54,7 +55,7 @@ fn layout() -> Layout {
             context_step_times, context_counters, context_time_runs, context_set_stream,
             context_bind, context_set_consumed_event, context_wait, context_address, context_host_steps,
             context_stop, backend_supports, executable_context_without_memory, device_load_within,
-            context_set_memory,
+            context_set_memory, context_set_allocator, device_free_memory, device_read,
         }
         kiln_field { kind, reserved, data, count }
         kiln_field_def { name, doc, required, reserved, value }
@@ -86,7 +87,7 @@ fn layout() -> Layout {
     }
 }
 
-/// Layout of version 1.11, for 64-bit targets. Lines may be added at the end of a structure that begins with
+/// Layout of version 1.12, for 64-bit targets. Lines may be added at the end of a structure that begins with
 /// `struct_size`; none may change.
 const GOLDEN: &str = include_str!("abi/layout.txt");
 

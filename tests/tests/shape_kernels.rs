@@ -7,7 +7,7 @@ use kiln_builder::cache::{Entry, TimingCache};
 use kiln_builder::{BuildConfig, Builder, Built};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Dim, Tensor, TensorType};
-use kiln_network::Network;
+use kiln_network::{LoopOutputKind, Network, TripLimitKind};
 use kiln_plan::{Plan, Profile, Verbosity};
 use kiln_runtime::{Engine, ExecutionContext, Layer, LayerTable};
 use kiln_tests::backends::{all, cpu_or_oracle};
@@ -38,12 +38,21 @@ fn profile(min: i64, opt: i64, max: i64) -> Profile {
 }
 
 fn build(backend: &Arc<dyn Backend>, cache: TimingCache, config: &BuildConfig) -> (TimingCache, Built) {
+    build_of(network, backend, cache, config)
+}
+
+fn build_of(
+    net: fn() -> Network,
+    backend: &Arc<dyn Backend>,
+    cache: TimingCache,
+    config: &BuildConfig,
+) -> (TimingCache, Built) {
     let target = backend.targets().unwrap().remove(0);
     let mut builder = Builder::new(backend.clone(), target);
     builder.config =
         BuildConfig { samples: 1, search: false, estimate_limit: f64::INFINITY, ..config.clone() };
     builder.cache = cache;
-    let built = builder.build(&network()).unwrap();
+    let built = builder.build(&net()).unwrap();
     (builder.cache, built)
 }
 
@@ -54,7 +63,16 @@ fn rows(entry: &Entry, n: i64) -> bool {
 
 /// The times of a build, such that in products of `n` rows the first tactic by name is the fastest, and the last elsewhere.
 fn favour(backend: &Arc<dyn Backend>, config: &BuildConfig, n: &[i64]) -> TimingCache {
-    let (cold, _) = build(backend, TimingCache::new(), config);
+    favour_of(network, backend, config, n)
+}
+
+fn favour_of(
+    net: fn() -> Network,
+    backend: &Arc<dyn Backend>,
+    config: &BuildConfig,
+    n: &[i64],
+) -> TimingCache {
+    let (cold, _) = build_of(net, backend, TimingCache::new(), config);
     let mut out = TimingCache::new();
     for (key, entry) in cold.iter() {
         let mut entry = entry.clone();
@@ -240,5 +258,80 @@ fn ten_thousand_switches_cost_nothing_after_warm_up() {
         assert_eq!(seen.len(), CONTEXTS * shapes.len());
         let after: Vec<_> = contexts.iter().map(counted).collect();
         assert_eq!(after, warm, "{name}: allocations, compilations and pipelines");
+    }
+}
+
+/// The product and the function in a loop of three iterations, which carries the rows.
+fn looped() -> Network {
+    let mut net = Network::new("looped");
+    let ty = TensorType { dtype: DType::F32, dims: vec![Dim::host("n"), Dim::new(WIDTH as i64)] };
+    let x = net.add_input("x", ty).unwrap();
+    let w = Rng::new(5).tensor_in(DType::F32, &[WIDTH, WIDTH], -0.2, 0.2, 1);
+    let w = net.add_weights(Some("w"), w).unwrap();
+    let three = net.add_constant(Tensor::i64(&[], &[3]).unwrap()).unwrap().output(0).unwrap();
+    let l = net.add_loop().unwrap();
+    net.add_trip_limit(l, three, TripLimitKind::Count).unwrap();
+    let r = net.add_recurrence(l, x).unwrap();
+    let (id, value) = (r.id(), r.output(0).unwrap());
+    let y = net.add_layer("product", "matmul", Attrs::new(), &[Some(value), Some(w)]).unwrap()[0];
+    let y = net.add_layer("relu", "relu", Attrs::new(), &[Some(y)]).unwrap()[0];
+    net.set_input(id, 1, y).unwrap();
+    let last = net.add_loop_output(l, value, LoopOutputKind::LastValue, 0).unwrap().output(0).unwrap();
+    net.mark_output(last, "y").unwrap();
+    net
+}
+
+/// The product of the loop's body, and the cases of the body.
+fn body(program: &Program) -> Option<(&kiln_backend::Step, usize)> {
+    let bodies = program.steps.iter().flat_map(|s| &s.bodies);
+    let all = bodies.flat_map(|b| b.steps.iter().map(move |s| (s, b.cases.len())));
+    all.into_iter().find(|(s, _)| s.name.contains("product"))
+}
+
+/// The tactic by which a run multiplied inside of the loop, and its result.
+fn ran_inside(context: &mut ExecutionContext, n: usize) -> (String, Tensor) {
+    context.layer_times().unwrap();
+    let y = context.run(&[("x", input(n))]).unwrap().remove(0).1;
+    let times = context.layer_times().unwrap();
+    let inside = times.into_iter().find(|t| t.name.contains("product")).unwrap();
+    (inside.tactic, y)
+}
+
+#[test]
+fn bodies_of_loops_have_kernels_for_the_cases_around_them() {
+    for backend in all().unwrap() {
+        let name = backend.name().to_owned();
+        let profiles = vec![profile(1, 4, 8), profile(9, 32, 64)];
+        let config = BuildConfig { profiles: profiles.clone(), ..BuildConfig::default() };
+        let cache = favour_of(looped, &backend, &config, &[32]);
+        let (_, built) = build_of(looped, &backend, cache, &BuildConfig { locked: true, ..config });
+        let Some((step, cases)) = body(&built.program) else {
+            panic!(
+                "{name}: the loop has no product: {:?}",
+                built.program.steps.iter().map(|s| &s.name).collect::<Vec<_>>()
+            )
+        };
+        if step.alternatives.is_empty() {
+            assert!(name == "reference" || name == "cpu", "{name} has several tactics of a product");
+            continue;
+        }
+        assert_eq!((cases, built.program.cases.len()), (2, 2), "{name}");
+        let tactics = [step.tactic.name.clone(), step.alternatives[0].tactic.name.clone()];
+        let note = built.notes.iter().find(|n| n.contains("kernels by shape")).unwrap();
+        assert!(note.contains("product") && note.contains("profile 1 by"), "{note}");
+        let exact = built.program.graph.clone();
+        let target = backend.targets().unwrap().remove(0);
+        let plan = Plan::new(built.program, profiles.clone(), target);
+        let plan = Plan::read(plan.write().unwrap()).unwrap();
+        let engine = Engine::from_plan(plan, backend.clone()).unwrap();
+        let mut context = engine.create_context().unwrap();
+        for n in [4, 32, 5, 64, 8, 9, 4, 32] {
+            let (tactic, y) = ran_inside(&mut context, n);
+            let wanted = exact.eval(&[input(n)]).unwrap().remove(0);
+            let d = difference(&y, &wanted);
+            assert!(d <= 1e-3, "{name}: {n} rows differ by {d}");
+            let of = if n > 8 { &tactics[1] } else { &tactics[0] };
+            assert!(tactic.contains(of.as_str()), "{name}: {n} rows by {tactic}, wanted {of} of {tactics:?}");
+        }
     }
 }

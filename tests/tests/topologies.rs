@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use kiln_backend::Backend;
-use kiln_builder::BuildConfig;
+use kiln_builder::{BuildConfig, Refit};
 use kiln_tests::backends::{cpu, wgpu};
 use kiln_tests::models::difference;
 use kiln_tests::topologies::{NAMES, Topology};
@@ -52,6 +52,29 @@ fn resnet50_has_few_kernels_on_cpu() {
     let (_, built) = Topology::open("resnet50").unwrap().build(&cpu(), config).unwrap();
     let steps = built.program.steps.len();
     assert!(steps <= 58, "ResNet-50 has {steps} steps");
+}
+
+/// Bytes of a stripped plan of ResNet-50 at most, code of kernels aside, of which the CPU has none.
+const STRIPPED: usize = 2 << 20;
+
+#[test]
+fn a_stripped_resnet50_is_small_and_is_filled_to_the_same_bits() {
+    let topology = Topology::open("resnet50").unwrap();
+    let config =
+        || BuildConfig { estimates: true, search: false, refit: Refit::Identical, ..BuildConfig::default() };
+    let builder = || kiln::Engine::builder().backend("cpu").config(config());
+    let whole = builder().build_plan(topology.path.as_path()).unwrap().plan;
+    let stripped = builder().strip_weights(true).build_plan(topology.path.as_path()).unwrap().plan;
+    let (all, few) = (whole.write().unwrap().len(), stripped.write().unwrap().len());
+    println!("ResNet-50: {all} bytes, stripped {few}");
+    assert!(few <= STRIPPED && all > 50 * few, "{few} of {all} bytes");
+    let run = |engine: kiln::Engine| {
+        let inputs = topology.inputs.iter().map(|(n, t)| (n.as_str(), t.clone()));
+        engine.run(inputs).unwrap()
+    };
+    let filled = kiln::Engine::builder().external_weights(&topology.path).build(stripped).unwrap();
+    let wanted = run(kiln::Engine::builder().build(whole).unwrap());
+    assert_eq!(run(filled), wanted);
 }
 
 #[test]

@@ -24,6 +24,7 @@ const RUNTIME: Header = Header {
     modules: &[
         "version", "text", "callback", "error", "bytes", "options", "log", "recorder", "backends", "io",
         "header", "engine", "context", "tensor", "run", "output", "debug", "refit",
+        "on_device",
     ],
     types: &["kiln_options_t", "kiln_io_t"],
     guard: "KILN_RUNTIME_H",
@@ -63,6 +64,8 @@ const FOREIGN: &[&str] = &[
     "DLManagedTensorVersioned",
     "DLDataType",
     "Allocate",
+    "Free",
+    "Held",
     "Shape",
     "Function",
     "Step",

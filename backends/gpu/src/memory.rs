@@ -321,11 +321,19 @@ impl<D: Device> Memory<D> {
             (Some(&Place::Input(i)), _) => return self.input(queue, i as usize, bytes),
             (Some(&Place::Arena { offset, size }), arena @ (Arena::Own(Some(_)) | Arena::Outside(_))) => {
                 let room = arena.bytes().ok_or_else(|| no_memory(program))?;
-                let end = offset.checked_add(size).filter(|end| *end <= room);
-                if bytes > size || end.is_none() {
+                if bytes > size {
                     return Err(BackendError::InvalidArgument(format!(
                         "\"{}\" has {bytes} bytes, {size} were planned; the shapes are outside the profile",
                         name()
+                    )));
+                }
+                let end = offset.saturating_add(bytes);
+                if end > room {
+                    return Err(BackendError::InvalidArgument(format!(
+                        "the memory of the context has {room} bytes, and \"{}\" ends at byte {end} at these shapes; set more: {} bytes \
+                         are enough for any shapes",
+                        name(),
+                        program.memory.arena
                     )));
                 }
                 return arena.range(offset, bytes).ok_or_else(|| no_memory(program));
@@ -361,15 +369,8 @@ impl<D: Device> Memory<D> {
         }
     }
 
-    /// Sets memory of the caller's as the arena; none takes it away.
-    pub fn set_arena(&mut self, program: &Program, range: Option<D::Range>) -> Result<(), BackendError> {
-        let wanted = program.memory.arena;
-        if let Some(r) = range.as_ref().filter(|r| r.bytes() < wanted) {
-            return Err(BackendError::InvalidArgument(format!(
-                "the memory of the context has {} bytes, the engine wants {wanted}; set more",
-                r.bytes()
-            )));
-        }
+    /// Sets memory of the caller's as the arena; none takes it away. Runs fail for which it is too small.
+    pub fn set_arena(&mut self, range: Option<D::Range>) -> Result<(), BackendError> {
         match &mut self.arena {
             Arena::Own(_) => Err(BackendError::Unsupported(
                 "the context has memory of its own; create one without memory to set it".into(),

@@ -139,7 +139,8 @@ pub unsafe extern "C" fn kiln_context_set_temporary_allocator(
         let allocator = match Callback::new(allocate, user, destroy) {
             None => None,
             Some(allocate) => {
-                let free = free.ok_or_else(|| Fail::argument("free is NULL, and allocate is not".to_owned()))?;
+                let free =
+                    free.ok_or_else(|| Fail::argument("free is NULL, and allocate is not".to_owned()))?;
                 Some(Arc::new(Allocator { allocate, free }) as Arc<dyn TemporaryAllocator>)
             }
         };

@@ -85,7 +85,10 @@ impl kiln_refitter_t {
             }
             other => {
                 *held = other;
-                Err(Fail::new(kiln::ErrorCode::InvalidState, "no refit was started: call kiln_refitter_start"))
+                Err(Fail::new(
+                    kiln::ErrorCode::InvalidState,
+                    "no refit was started: call kiln_refitter_start",
+                ))
             }
         }
     }

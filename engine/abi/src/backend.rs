@@ -52,8 +52,8 @@ pub struct kiln_allocator {
     pub reserved: u32,
     /// Passed to both functions.
     pub ctx: *mut core::ffi::c_void,
-    /// The address of `bytes` bytes at a multiple of `alignment`, a power of two, usable by work that is put into the stream from now on;
-    /// null where there is no such memory. `[any-thread]`
+    /// The address of `bytes` bytes at a multiple of `alignment`, a power of two. Work that is put into the stream from now on uses them.
+    /// Null where there is no such memory. `[any-thread]`
     pub allocate: Option<
         unsafe extern "C" fn(
             ctx: *mut core::ffi::c_void,
@@ -271,7 +271,7 @@ pub struct kiln_backend_v1 {
     >,
     /// Optional, since 1.3: absent means `KILN_UNSUPPORTED`. Sets the memory of an input (`output` 0) or an
     /// output (`output` 1) for further runs: `bytes` bytes of the caller's on the device, dense and in the
-    /// program's format. On CUDA the address is a device pointer, a multiple of 16. Of a bound input,
+    /// program's format. On CUDA the address is a device pointer, best a multiple of 16: runs copy memory at others. Of a bound input,
     /// `context_enqueue` reads the shape only, and the elements where the host needs them. Null restores the
     /// context's own memory. Runs that alternate between a few addresses make no new objects.
     /// `[serial-per-object]`

@@ -18,8 +18,8 @@ pub enum Bound {
 
 /// Device memory that the caller hands out for the runs of a context.
 pub trait TemporaryAllocator: Send + Sync {
-    /// The address of so many bytes at a multiple of `alignment`, a power of two, for work that is put into the stream from now on. Null
-    /// where there is no such memory. Streams are handles of the backend's kind: of CUDA a `CUstream`.
+    /// The address of so many bytes at a multiple of `alignment`, a power of two. Work that is put into the stream from now on uses them.
+    /// Null where there is no such memory. Streams are handles of the backend's kind: of CUDA a `CUstream`.
     fn allocate(&self, bytes: u64, alignment: u64, stream: *mut c_void) -> *mut c_void;
 
     /// Takes memory back, once the work that is in the stream is done.

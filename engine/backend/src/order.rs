@@ -53,7 +53,7 @@ impl Order {
         Some(order)
     }
 
-    /// What a next step that reads results of these steps would come behind, by stream, its own stream aside.
+    /// Steps that a next one, which reads results of these, would come behind: by stream, its own stream aside.
     fn behind(&self, needs: &[usize], alone: bool) -> Vec<usize> {
         let mut behind = vec![0; self.most];
         let last = self.members.iter().filter_map(|m| m.last());

@@ -75,7 +75,8 @@ impl StreamPlan {
             let overlaps = |o: &Slot| o.offset < slot.offset + slot.size && slot.offset < o.offset + o.size;
             let before = |o: &ValueId| first(o) < first(v);
             let others = self.slots.iter().filter(|(o, s)| *o != v && overlaps(s) && before(o));
-            let mut steps: Vec<usize> = others.flat_map(|(o, _)| readers.get(o).into_iter().flatten()).copied().collect();
+            let mut steps: Vec<usize> =
+                others.flat_map(|(o, _)| readers.get(o).into_iter().flatten()).copied().collect();
             steps.sort_unstable();
             steps.dedup();
             (*v, steps)

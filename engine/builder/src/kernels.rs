@@ -357,7 +357,8 @@ fn inner_cases(
         let known = body.value_ids().all(|v| inside[v.0 as usize].ty.static_dims().is_some());
         known.then_some(inside)
     };
-    let one = |c: &CasePoint| CasePoint { case: c.case, facts: facts(c).unwrap_or_else(|| points.opt.clone()) };
+    let one =
+        |c: &CasePoint| CasePoint { case: c.case, facts: facts(c).unwrap_or_else(|| points.opt.clone()) };
     cases.iter().map(one).collect()
 }
 

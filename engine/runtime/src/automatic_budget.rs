@@ -21,9 +21,9 @@ impl Budget {
     }
 }
 
-/// Bytes of weights that leave room for the activations and the scratch memory of one context in the memory that is free now, and in that
-/// which `held` bytes of the program's own weights take. Where the device does not report what is free, its memory in all counts. `None`
-/// where all weights fit, or nothing is reported.
+/// Bytes of weights that leave room for the activations and the scratch memory of one context. The room is the memory that is free now, and
+/// `held` bytes that the program's own weights take. Where the device does not report what is free, its memory in all counts. `None` where
+/// all weights fit, or nothing is reported.
 pub(crate) fn automatic(program: &Program, target: &Target, device: &dyn Device, held: u64) -> Option<u64> {
     let (total, alignment) = (target.memory.total, target.memory.alignment);
     let free = device.free_memory().ok().map(|free| free.saturating_add(held));

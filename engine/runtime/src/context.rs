@@ -6,6 +6,7 @@ mod delivery;
 mod gone;
 mod host_memory;
 pub(crate) mod layers;
+mod memory_size;
 mod native_settings;
 mod on_device;
 pub(crate) mod output_allocator;

@@ -304,8 +304,8 @@ impl Engine {
         StreamPlan::least(&self.program(), self.shared.target.memory.alignment)
     }
 
-    /// The budget that leaves room for the activations of one context in the memory of the device that is free now, that of this engine's
-    /// weights included. Where the device does not report it, its memory in all counts. `None` where all weights fit, or nothing is
+    /// The budget that leaves room for the activations of one context in the memory of the device that is free now. That of this engine's
+    /// weights counts as free. Where the device does not report it, its memory in all counts. `None` where all weights fit, or nothing is
     /// reported.
     pub fn automatic_weight_budget(&self) -> Option<u64> {
         let (program, shared) = (self.program(), &self.shared);
@@ -329,6 +329,11 @@ impl Engine {
     pub fn set_weight_budget(&self, bytes: Option<u64>) -> Result<(), RuntimeError> {
         let result = self.shared.stream_weights(bytes);
         self.shared.recorder.note(result)
+    }
+
+    /// Streams beside the main one that layers are in.
+    pub fn aux_streams(&self) -> u32 {
+        self.program().streams.iter().max().copied().unwrap_or(0)
     }
 
     /// Bytes of activations that one context wants, as planned.

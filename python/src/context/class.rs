@@ -166,6 +166,10 @@ impl ExecutionContext {
         self.with(py, |c| unsafe { c.set_consumed_event(event as *mut c_void) })
     }
 
+    fn memory_for_shapes(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |c| c.memory_for_shapes())
+    }
+
     fn set_output_allocator(
         &self,
         py: Python<'_>,

@@ -63,7 +63,8 @@ impl Case {
 
 /// All cases; the reason where kernels cannot be compiled.
 pub fn all(cx: &Cx) -> Result<Vec<Case>, String> {
-    let made = [images, profiles, products, control, walked, on_device, shared_memory, timed, plugins];
+    let made =
+        [images, profiles, products, control, walked, on_device, shared_memory, timed, plugins, branches];
     made.iter().map(|make| make(cx)).collect()
 }
 
@@ -164,6 +165,26 @@ fn images(cx: &Cx) -> Made {
         drop(first);
         Some(all)
     })
+}
+
+/// Branches in several streams, with weights that are copied beside them.
+fn branches(cx: &Cx) -> Made {
+    let mut builder = Builder::new(cx.backend.clone(), cx.target.clone());
+    builder.config =
+        BuildConfig { estimates: true, search: false, max_aux_streams: 2, ..BuildConfig::default() };
+    let program = builder.build(&crate::streams::network()).map_err(|e| format!("branches: {e}"))?.program;
+    let session = |case: &Case, cx: &Cx, faults: &mut Faults| {
+        let engine = faults.twice(|| case.load(cx))?;
+        let budget = engine.least_weight_budget().max(2 * 64 * 64 * 4);
+        faults.twice(|| engine.set_weight_budget(Some(budget)))?;
+        let mut context = faults.twice(|| engine.create_context())?;
+        let mut all = Vec::new();
+        for _ in 0..3 {
+            all.push(faults.twice(|| context.run(&[("x", counted(&[64, 64]))]))?);
+        }
+        Some(all)
+    };
+    Ok(Case { name: "branches", program, profiles: Vec::new(), session })
 }
 
 /// A product of one row in one profile, and of thousands in the other, which have kernels of their own.

@@ -240,16 +240,25 @@ fn borrowed_memory() {
         let e = context.run(&x).unwrap_err().to_string();
         assert!(e.contains("created without memory") && e.contains(&wanted.to_string()), "{e}");
         let at = |offset: u64| (native.memory[0] + offset) as usize as *mut c_void;
+        context.set_input("x", x[0].1.clone()).unwrap();
+        let needed = context.memory_for_shapes().unwrap();
+        assert!(needed > 0 && needed <= wanted, "{needed} of {wanted}");
         let mut set = |offset, bytes| {
             // SAFETY: the memory outlives the context.
             unsafe { context.set_memory(at(offset), bytes) }.map_err(|e| e.to_string())
         };
-        let few = set(0, wanted - 1).unwrap_err();
-        assert!(few.contains(&format!("the engine wants {wanted}")), "{few}");
         let odd = set(16, wanted).unwrap_err();
         assert!(odd.contains("not a multiple of 256"), "{odd}");
-        set(256, wanted).unwrap();
+        set(0, needed - 1).unwrap();
+        set(256, needed).unwrap();
         let runs = context.run(&x).unwrap();
+        // SAFETY: the memory outlives the context.
+        unsafe { context.set_memory(at(0), needed - 1) }.unwrap();
+        let few = context.run(&x).unwrap_err().to_string();
+        assert!(
+            few.contains(&format!("{needed} at these shapes")) && few.contains(&wanted.to_string()),
+            "{few}"
+        );
         let mut own = engine.create_context().unwrap();
         assert_eq!(runs.len(), own.run(&x).unwrap().len());
         let counted = |c: &ExecutionContext| c.counters().backend.allocations;

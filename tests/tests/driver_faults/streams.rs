@@ -15,7 +15,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex};
 
 /// Two branches of products, and the sum of both.
-fn network() -> Network {
+pub fn network() -> Network {
     let mut net = Network::new("branches");
     let x = net.add_input("x", TensorType::new(DType::F32, [64, 64])).unwrap();
     let mut rng = Rng::new(9);
@@ -228,7 +228,7 @@ fn allocators() {
     refitter.refit().unwrap();
     context.run(&[("x", x())]).unwrap();
     assert!(*counting.all.lock().unwrap() > first);
-    drop(context);
+    drop((context, refitter));
     assert!(counting.out.lock().unwrap().is_empty(), "all memory went back");
     for (wrong, what) in [(0, "the caller's allocator"), (8, "multiple of 256")] {
         let mut context = engine.create_context().unwrap();
@@ -250,6 +250,38 @@ fn allocators() {
     clean(&cx);
 }
 
+/// Page-locked memory of the host with these bytes.
+struct Pinned(*mut c_void, usize);
+
+impl Pinned {
+    fn of(bytes: &[u8]) -> Pinned {
+        type Make = unsafe extern "C" fn(*mut *mut c_void, usize, u32) -> c_int;
+        let mut at = std::ptr::null_mut();
+        // SAFETY: the function's own type; the memory has so many bytes.
+        unsafe {
+            assert_eq!(driver().get::<Make>(b"cuMemHostAlloc").unwrap()(&mut at, bytes.len(), 0), 0);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), at.cast(), bytes.len());
+        }
+        Pinned(at, bytes.len())
+    }
+
+    fn send(&self, to: u64, stream: *mut c_void) {
+        type Send = unsafe extern "C" fn(u64, *const c_void, usize, *mut c_void) -> c_int;
+        // SAFETY: the function's own type; both have so many bytes.
+        let code =
+            unsafe { driver().get::<Send>(b"cuMemcpyHtoDAsync_v2").unwrap()(to, self.0, self.1, stream) };
+        assert_eq!(code, 0);
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        type Free = unsafe extern "C" fn(*mut c_void) -> c_int;
+        // SAFETY: the function's own type; freed once, with no copy under way.
+        unsafe { driver().get::<Free>(b"cuMemFreeHost").unwrap()(self.0) };
+    }
+}
+
 #[test]
 fn weights_on_the_device_are_refitted() {
     with_driver("streams::device_weights", &library(), &[]);
@@ -264,14 +296,9 @@ fn device_weights() {
     let new = Rng::new(77).tensor_in(DType::F32, &[64, 64], -1.0, 1.0, 1);
     let bytes = new.bytes().len();
     cx.fake.with_native(bytes, |native| {
-        type Copy = unsafe extern "C" fn(u64, *const c_void, usize, *mut c_void) -> c_int;
-        // SAFETY: the function's own type; both ranges have so many bytes. The copy is not done before the stream is waited for.
-        let code = unsafe {
-            let copy = driver();
-            let copy = copy.get::<Copy>(b"cuMemcpyHtoDAsync_v2").unwrap();
-            copy(native.memory[0], new.bytes().as_ptr().cast(), bytes, native.stream)
-        };
-        assert_eq!(code, 0);
+        let pinned = Pinned::of(new.bytes());
+        // The copy is not done before the stream is waited for.
+        pinned.send(native.memory[0], native.stream);
         let at = native.memory[0] as usize as *const c_void;
         let mut refitter = engine.refitter().unwrap();
         // SAFETY: the memory has so many bytes until the refit is done; the stream outlives it.
@@ -315,6 +342,49 @@ fn device_weights() {
         let mut refused = String::new();
         cx.fake.captured(native.stream, || refused = refitter.refit().unwrap_err().to_string());
         assert!(!refused.is_empty());
+    });
+    drop(engine);
+    clean(&cx);
+}
+
+#[test]
+fn memory_at_any_address_is_bound() {
+    with_driver("streams::any_address", &library(), &[]);
+}
+
+#[test]
+#[ignore = "runs in a process of its own"]
+fn any_address() {
+    let Some(cx) = open() else { return };
+    let Some((plan, _)) = plan(&cx, 0) else { return };
+    let engine = Engine::from_plan(plan, cx.backend.clone()).unwrap();
+    let bytes = 64 * 64 * 4;
+    cx.fake.with_native(bytes + 64, |native| {
+        let mut context = engine.create_context().unwrap();
+        // SAFETY: the stream outlives the context.
+        unsafe { context.set_stream(native.stream) }.unwrap();
+        let mut run = |offset: u64| {
+            let [from, to] = native.memory.map(|m| (m + offset) as usize as *mut c_void);
+            // SAFETY: both ranges have so many bytes.
+            unsafe {
+                context.bind("x", from, bytes as u64).unwrap();
+                context.bind("y", to, bytes as u64).unwrap();
+            }
+            cx.fake.start(-1, 0);
+            context.enqueue().unwrap();
+            context.wait().unwrap();
+            assert_eq!(cx.fake.misuse(), "");
+            cx.fake.trace().iter().filter(|f| *f == "cuMemcpyDtoDAsync_v2").count()
+        };
+        // An input and an output are copied where their addresses are not multiples of 16.
+        assert_eq!([16, 4, 4, 36, 32, 0].map(&mut run), [0, 2, 2, 2, 0, 0]);
+        // So are those of runs that a graph of the caller's records.
+        assert_eq!(run(20), 2);
+        let mut refused = None;
+        let called = cx.fake.captured(native.stream, || refused = context.enqueue().err());
+        assert!(refused.is_none(), "{refused:?}");
+        assert_eq!(called.iter().filter(|f| *f == "cuMemcpyDtoDAsync_v2").count(), 2, "{called:?}");
+        drop(context);
     });
     drop(engine);
     clean(&cx);

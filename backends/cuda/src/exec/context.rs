@@ -18,7 +18,7 @@ use std::ffi::c_void;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Kernels load 16 bytes at once.
+/// Kernels load 16 bytes at once: memory at other addresses is copied.
 const BOUND_ALIGNMENT: u64 = 16;
 
 /// Runs a program on a stream of its own or of the caller's.
@@ -93,6 +93,7 @@ impl CudaContext {
         }
         other.run.memory.bound = std::mem::take(&mut self.inner.run.memory.bound);
         other.run.state.consumed = std::mem::take(&mut self.inner.run.state.consumed);
+        other.run.state.staged = std::mem::take(&mut self.inner.run.state.staged);
         let before = std::mem::replace(&mut self.inner, other);
         if before.run.memory.recorded {
             self.replaced.push(before);
@@ -131,10 +132,20 @@ impl Context for CudaContext {
         let _run = nvtx::Range::of(&self.inner.run.loaded.program.graph.name);
         if let Some(stream) = self.recording()? {
             let recorded = &mut self.recorded;
-            return self.inner.record(inputs, shapes, |batch| {
+            // Copies at other addresses are parts of the graph, too: the queue's stream records it.
+            let own = Arc::ptr_eq(&stream, &self.inner.queue.stream);
+            if !own && !self.inner.run.state.staged.is_empty() {
+                return Err(BackendError::InvalidArgument(format!(
+                    "the stream recorded a graph when it was set, and memory is bound at an address that is not a multiple of \
+                     {BOUND_ALIGNMENT} bytes: set the stream before the capture"
+                )));
+            }
+            self.inner.run.state.staged.copy_inputs(&self.inner.queue)?;
+            self.inner.record(inputs, shapes, |batch| {
                 recorded.extend(batch.record(&stream)?);
                 Ok(())
-            });
+            })?;
+            return self.inner.run.state.staged.copy_outputs(&self.inner.queue);
         }
         self.inner.enqueue(inputs, shapes)
     }
@@ -218,18 +229,25 @@ impl NativeContext for CudaContext {
 
     unsafe fn bind(&mut self, port: Bound, address: *mut c_void, bytes: u64) -> Result<(), BackendError> {
         let at = address as u64;
-        if !at.is_multiple_of(BOUND_ALIGNMENT) {
-            return Err(BackendError::InvalidArgument(format!(
-                "the address {at:#x} is no multiple of {BOUND_ALIGNMENT} bytes; bind one that is, or copy"
-            )));
-        }
-        let range = (at != 0).then_some(Range { address: at, size: bytes });
         let loaded = self.inner.loaded();
         let graph = &loaded.program.graph;
         let lost = |what: &str, i: usize| BackendError::InvalidArgument(format!("there is no {what} {i}"));
-        let bound = &mut self.run().memory.bound;
         match port {
             Bound::Input(i) if i >= graph.inputs.len() => return Err(lost("input", i)),
+            Bound::Output(i) if i >= graph.outputs.len() => return Err(lost("output", i)),
+            _ => {}
+        }
+        let mut range = (at != 0).then_some(Range { address: at, size: bytes });
+        match range.filter(|r| !r.address.is_multiple_of(BOUND_ALIGNMENT)) {
+            Some(theirs) => {
+                loaded.device.gpu.bind()?;
+                let GpuContext { run, queue, .. } = &mut self.inner;
+                range = Some(run.state.staged.add(queue, port, theirs)?);
+            }
+            None => drop(self.inner.run.state.staged.remove(port)),
+        }
+        let bound = &mut self.run().memory.bound;
+        match port {
             Bound::Input(i) => put(&mut bound.inputs, i, range),
             Bound::Output(i) => {
                 let v = *graph.outputs.get(i).ok_or_else(|| lost("output", i))?;
@@ -253,7 +271,7 @@ impl NativeContext for CudaContext {
         loaded.device.gpu.bind()?;
         self.inner.queue.stream.synchronize()?;
         let run = self.run();
-        run.memory.set_arena(&loaded.program, range)?;
+        run.memory.set_arena(range)?;
         run.launches.clear();
         Ok(())
     }
@@ -282,6 +300,9 @@ impl NativeContext for CudaContext {
 
     fn address(&mut self, port: Bound) -> Result<(*mut c_void, u64), BackendError> {
         let GpuContext { run, queue, shapes, .. } = &mut self.inner;
+        if let Some(theirs) = run.state.staged.theirs(port) {
+            return Ok((theirs.address as usize as *mut c_void, theirs.size));
+        }
         let range = match port {
             Bound::Input(i) => run.memory.given_input(i),
             Bound::Output(i) => {

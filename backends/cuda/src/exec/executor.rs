@@ -10,6 +10,7 @@ use super::memory::Range;
 use super::planning::{CudaRun, Planning};
 use super::queue::CudaQueue;
 use super::reasons;
+use super::staged::Staged;
 use super::stamps::Stamps;
 use crate::driver::{Command, Recorder, Stream};
 use kiln_backend::assisted::Reason;
@@ -28,6 +29,7 @@ pub struct RunState {
     /// Graphs that were instantiated.
     pub graphs_made: u64,
     pub consumed: Consumed,
+    pub staged: Staged,
 }
 
 impl Executor for CudaGpu {
@@ -41,7 +43,7 @@ impl Executor for CudaGpu {
 
     fn state(queue: &mut CudaQueue) -> Result<RunState, BackendError> {
         let recorder = Recorder::new(Stream::new(&queue.stream.gpu)?);
-        Ok(RunState { recorder, graphs_made: 0, consumed: Consumed::default() })
+        Ok(RunState { recorder, graphs_made: 0, consumed: Consumed::default(), staged: Staged::default() })
     }
 
     fn batch(
@@ -117,6 +119,7 @@ impl Executor for CudaGpu {
     }
 
     fn begin(run: &mut CudaRun, queue: &mut CudaQueue) -> Result<(), BackendError> {
+        run.state.staged.copy_inputs(queue)?;
         let bound = &run.memory.bound.inputs;
         run.state.consumed.begin(&run.loaded.program, |i| bound.contains_key(&i));
         run.state.consumed.mark(LastRead::Nothing, &queue.stream)
@@ -128,6 +131,7 @@ impl Executor for CudaGpu {
     }
 
     fn end(run: &mut CudaRun, queue: &mut CudaQueue) -> Result<(), BackendError> {
+        run.state.staged.copy_outputs(queue)?;
         run.state.consumed.mark(LastRead::Outputs, &queue.stream)
     }
 }

@@ -80,7 +80,7 @@ struct Build {
     lanes: Lanes,
     /// The last command of each stream.
     tails: Clock,
-    /// What the next command of each stream comes behind.
+    /// Commands that the next one of each stream comes behind.
     known: Vec<Clock>,
     /// Commands with their stream and what they wait for.
     put: BTreeMap<usize, (usize, Vec<usize>)>,

@@ -25,6 +25,7 @@ mod parts;
 mod planning;
 mod queue;
 mod reasons;
+mod staged;
 mod stamps;
 
 #[cfg(feature = "compile")]

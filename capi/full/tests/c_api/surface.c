@@ -230,6 +230,11 @@ static void strides(const char *path, const char *backend) {
     kiln_engine_destroy(engine);
 }
 
+static void *no_memory(void *user, uint64_t bytes, uint64_t alignment, void *stream) {
+    (void)user, (void)bytes, (void)alignment, (void)stream;
+    return NULL;
+}
+
 static void weights(const char *path, const char *backend) {
     kiln_engine_t *engine = NULL;
     kiln_refitter_t *refitter = NULL;
@@ -292,6 +297,8 @@ static void weights(const char *path, const char *backend) {
     TRUE(strstr(kiln_bytes_data(json), "\"replaced\":") != NULL);
     kiln_bytes_destroy(json);
     OK(kiln_refitter_refit(refitter, NULL));
+    REFUSED(kiln_context_set_temporary_allocator(context, no_memory, NULL, NULL, NULL), KILN_ERROR_INVALID_ARGUMENT, "free is NULL");
+    REFUSED(kiln_context_set_temporary_allocator(context, NULL, NULL, NULL, NULL), KILN_ERROR_UNSUPPORTED_STATE, "device memory");
     OK(kiln_context_run(context));
     kiln_refitter_destroy(refitter);
     kiln_context_destroy(context);
@@ -422,12 +429,18 @@ static void layers(const char *library) {
 
 int main(int argc, char **argv) {
     TRUE(argc == 5);
+    kiln_error_t *error = NULL;
     kiln_bytes_t *json = NULL;
     for (int i = 0; i < 8 * 28 * 28; i++) {
         image[i] = (float)(i % 89) / 89.0f;
     }
     OK(kiln_backends(NULL, &json));
     has(json, "\"name\":\"cpu\"");
+    OK(kiln_backend_types("cpu", KILN_CSTR, NULL, &json));
+    has(json, "\"conv\":{\"bf16\":");
+    error = kiln_backend_types("none", KILN_CSTR, NULL, &json);
+    TRUE(error != NULL);
+    kiln_error_destroy(error);
     OK(kiln_builder_settings(&json));
     has(json, "\"name\":\"deterministic\"");
     headers(argv[1], argv[2], argv[3]);

@@ -28,7 +28,7 @@ pub struct LayerTime {
 impl LayerTime {
     fn of(program: &Program, uses: &Uses, shapes: Option<&Shapes>, t: &StepTime) -> Option<LayerTime> {
         let (name, step) = step_at(program, t.step, &t.inside)?;
-        let case = shapes.filter(|_| t.inside.is_empty()).map_or(0, Shapes::case);
+        let case = shapes.map_or(0, Shapes::case);
         Some(LayerTime {
             name,
             tactic: step.tactic_in(case).id(),

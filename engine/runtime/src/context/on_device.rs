@@ -51,7 +51,7 @@ impl ExecutionContext {
     ///
     /// # Safety
     /// The address is null or one of the backend's kind, on the engine's device, with as many bytes
-    /// after it. On CUDA it is a device pointer, a multiple of 16; on backends without device memory it is a host pointer. The memory
+    /// after it. On CUDA it is a device pointer, best a multiple of 16: runs copy memory at others. On backends without device memory it is a host pointer. The memory
     /// stays while runs use it, and nothing else writes to it meanwhile.
     pub unsafe fn bind(&mut self, name: &str, address: *mut c_void, bytes: u64) -> Result<(), RuntimeError> {
         // SAFETY: as the caller vouches.
@@ -135,13 +135,14 @@ impl ExecutionContext {
         self.recorder.note(set)
     }
 
-    /// Stores activations of further runs in `bytes` bytes of the caller's on the device, at least
-    /// [`Engine::context_memory`](crate::Engine::context_memory) of them. Null takes the memory away. It stays set through a refit. The
+    /// Stores activations of further runs in `bytes` bytes of the caller's on the device.
+    /// [`Engine::context_memory`](crate::Engine::context_memory) are enough for any shapes,
+    /// [`ExecutionContext::memory_for_shapes`] for those that are set. Null takes the memory away. It stays set through a refit. The
     /// call waits for the run in flight.
     ///
     /// # Errors
-    /// [`RuntimeError::Backend`] for too little memory, and for an address that is not aligned as the target's memory rules want. So it
-    /// is for a context that has memory of its own.
+    /// [`RuntimeError::Backend`] for an address that is not aligned as the target's memory rules want, and for a context that has memory
+    /// of its own. Runs for which there is too little memory fail.
     ///
     /// # Safety
     /// The address is null or one of the backend's kind, on the engine's device, with as many bytes after it. The memory stays until

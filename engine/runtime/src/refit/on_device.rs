@@ -100,8 +100,8 @@ impl Refitter {
     /// Sets the stream of the caller's behind whose work weights on the device are read; null, the default, waits for none.
     ///
     /// # Safety
-    /// The handle is null, or a stream of the backend's kind on the engine's device (of CUDA a `CUstream` of its primary context) that
-    /// captures nothing. It stays until the refit is done, another one is set, or the refitter is gone.
+    /// The handle is null, or a stream of the backend's kind on the engine's device: of CUDA a `CUstream` of its primary context. It captures
+    /// nothing, and stays until the refit is done, another one is set, or the refitter is gone.
     pub unsafe fn set_stream(&mut self, stream: *mut c_void) {
         self.on_device.stream = stream as usize;
     }
