@@ -44,6 +44,7 @@ fn _kiln(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<refit::NamedWeight>()?;
     m.add_class::<refit::RefitReport>()?;
     m.add_class::<refit::Refitter>()?;
+    m.add_class::<refit::RefitTask>()?;
     m.add_class::<plugins::BackendInfo>()?;
     m.add_class::<plugins::PluginLayer>()?;
     m.add_function(wrap_pyfunction!(build::build_native, m)?)?;
