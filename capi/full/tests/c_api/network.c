@@ -144,10 +144,10 @@ static void settings(const char *backend) {
     kiln_params_t *params = text("mode", "uniform");
     OK(kiln_params_set_tensor(params, "scale", KILN_CSTR, &s));
     OK(kiln_params_set_tensor(params, "shift", KILN_CSTR, &b));
-    int64_t shape[3] = {1, 4, 1};
+    int64_t shape[4] = {1, 4, 1, 1};
     kiln_params_t *reshape = NULL;
     OK(kiln_params_create(&reshape));
-    OK(kiln_params_set_ints(reshape, "reshape_dims", KILN_CSTR, shape, 3));
+    OK(kiln_params_set_ints(reshape, "reshape_dims", KILN_CSTR, shape, 4));
     int32_t wide = layer(net, "shuffle", x, KILN_NO_TENSOR, reshape);
     OK(kiln_network_add_layer(net, "scale", KILN_CSTR, &wide, 1, params, &number, &scaled));
     kiln_params_destroy(params);
@@ -167,7 +167,7 @@ static void settings(const char *backend) {
     OK(kiln_network_set_layer(net, hidden, more, NULL, NULL, 0));
     kiln_params_destroy(more);
     kiln_params_t *reduce = text("op", "sum");
-    OK(kiln_params_set_int(reduce, "axes", KILN_CSTR, 4));
+    OK(kiln_params_set_int(reduce, "axes", KILN_CSTR, 1 << 2 | 1 << 3));
     OK(kiln_params_set_bool(reduce, "keep_dims", KILN_CSTR, false));
     int32_t y = layer(net, "reduce", clipped, KILN_NO_TENSOR, reduce);
     OK(kiln_network_set_tensor_name(net, clipped, "clipped", KILN_CSTR));
@@ -217,10 +217,10 @@ static void settings(const char *backend) {
 /* A resize by scales and a size that a plug-in's field gives. */
 static void lists(const char *backend, const char *library) {
     kiln_network_t *net = network("lists");
-    int64_t dims[4] = {1, 1, 1, 2};
+    int64_t dims[4] = {1, 1, -1, 2};
     int32_t x = -1;
     OK(kiln_network_add_input(net, "x", KILN_CSTR, F32, dims, 4, &x));
-    OK(kiln_network_set_dimension_name(net, x, 3, "width", KILN_CSTR));
+    OK(kiln_network_set_dimension_name(net, x, 2, "height", KILN_CSTR));
     REFUSED(kiln_network_set_dimension_name(net, x, 4, "depth", KILN_CSTR), KILN_ERROR_INVALID_ARGUMENT, "no dimension 4");
     double scales[4] = {1, 1, 1, 2};
     kiln_params_t *params = text("mode", "nearest");
@@ -238,15 +238,16 @@ static void lists(const char *backend, const char *library) {
     OK(kiln_params_set_float(fields, "eps", KILN_CSTR, 1e-9));
     OK(kiln_network_add_plugin(net, "example", KILN_CSTR, "RowNorm", KILN_CSTR, NULL, 0, inputs, 2, fields, NULL, &normed));
     OK(kiln_network_mark_output(net, normed, "n", KILN_CSTR));
-    const int bad = KILN_ERROR_INVALID_CONFIG;
-    REFUSED(kiln_network_add_plugin(net, "example", KILN_CSTR, "NoSuch", KILN_CSTR, NULL, 0, inputs, 2, fields, NULL, NULL), bad, "NoSuch");
-    REFUSED(kiln_network_add_plugin(net, "example", KILN_CSTR, "RowNorm", KILN_CSTR, "77", KILN_CSTR, inputs, 2, fields, NULL, NULL), bad, "77");
+    const int bad = KILN_ERROR_FAILED_COMPUTATION, absent = KILN_ERROR_UNSUPPORTED_STATE;
+    REFUSED(kiln_network_add_plugin(net, "example", KILN_CSTR, "NoSuch", KILN_CSTR, NULL, 0, inputs, 2, fields, NULL, NULL), absent, "NoSuch");
+    REFUSED(kiln_network_add_plugin(net, "example", KILN_CSTR, "RowNorm", KILN_CSTR, "77", KILN_CSTR, inputs, 2, fields, NULL, NULL), absent, "77");
     OK(kiln_params_set_float(fields, "eps", KILN_CSTR, -1));
     REFUSED(kiln_network_add_plugin(net, "example", KILN_CSTR, "RowNorm", KILN_CSTR, NULL, 0, inputs, 2, fields, NULL, NULL), bad, "above 0");
     kiln_params_destroy(fields);
     kiln_engine_t *engine = NULL;
     kiln_context_t *c = context(net, backend, &engine, NULL);
     float data[2] = {3, 4}, wanted[4] = {3, 3, 4, 4};
+    dims[2] = 1;
     set(c, "x", floats(data, dims, 4));
     OK(kiln_context_run(c));
     result(c, "y", wanted, 4);
@@ -271,7 +272,7 @@ static void wrong(void) {
     REFUSED(kiln_network_add_input(NULL, "y", KILN_CSTR, F32, &size, 1, &out), code, "network is NULL");
     REFUSED(kiln_network_add_input(net, "y", KILN_CSTR, F32, &size, 65, &out), code, "65 numbers");
     REFUSED(kiln_network_add_input(net, "y", KILN_CSTR, F32, &size, 1, NULL), code, "tensor is NULL");
-    REFUSED(kiln_network_add_input(net, "x", KILN_CSTR, F32, &size, 1, &out), KILN_ERROR_INVALID_CONFIG, "x");
+    REFUSED(kiln_network_add_input(net, "x", KILN_CSTR, F32, &size, 1, &out), code, "used twice");
     REFUSED(kiln_network_add_layer(net, "concolution", KILN_CSTR, &x, 1, NULL, NULL, NULL), code, "convolution");
     REFUSED(kiln_network_add_layer(net, "unary", KILN_CSTR, &out, 1, NULL, NULL, NULL), code, "no tensor -5");
     REFUSED(kiln_network_add_layer(net, "unary", KILN_CSTR, NULL, 1, NULL, NULL, NULL), code, "inputs is NULL");
@@ -307,8 +308,9 @@ static void wrong(void) {
     kiln_bytes_destroy(kinds);
     kiln_model_t *model = NULL;
     REFUSED(kiln_model_of_network(NULL, &model), code, "network is NULL");
-    REFUSED(kiln_model_of_network(net, &model), KILN_ERROR_INVALID_CONFIG, "output");
-    TRUE(model == NULL);
+    OK(kiln_model_of_network(net, &model));
+    TRUE(kiln_model_io_count(model) == 1);
+    kiln_model_destroy(model);
     OK(kiln_network_create("strong", KILN_CSTR, true, &other));
     int32_t a = input(other, "a", F32, 4), b = input(other, "b", F16, 4);
     int32_t both[2] = {a, b};
