@@ -141,16 +141,52 @@ impl Maker {
         self.add("add", Attrs::new(), &[y, b])
     }
 
+    fn transposed(&mut self, x: ValueId) -> ValueId {
+        let dims = self.dims(x);
+        let groups = if dims[1].is_multiple_of(2) && self.below(4) == 0 { 2 } else { 1 };
+        let m = 1 + self.below(4) as usize;
+        let taps: Vec<usize> = (2..dims.len()).map(|_| 1 + self.below(3) as usize).collect();
+        let shape: Vec<usize> = [dims[1], m].into_iter().chain(taps.iter().copied()).collect();
+        let w = self.weights(&shape, 1);
+        let front: Vec<i64> = taps.iter().map(|&k| self.below(k.min(2) as i64)).collect();
+        let pads: Vec<i64> = front.into_iter().chain(taps.iter().map(|_| 0)).collect();
+        let strides: Vec<i64> = taps.iter().map(|_| 1 + self.below(2)).collect();
+        let attrs = Attrs::new().with("pads", pads).with("strides", strides).with("groups", groups as i64);
+        let mut inputs = vec![x, w];
+        if self.below(2) == 0 {
+            inputs.push(self.bias(groups * m));
+        }
+        self.add("conv_transpose", attrs, &inputs)
+    }
+
+    /// Twice as large in every spatial dimension.
+    fn resize(&mut self, x: ValueId) -> ValueId {
+        let dims = self.dims(x);
+        let scales: Vec<f32> = (0..dims.len()).map(|i| if i < 2 { 1.0 } else { 2.0 }).collect();
+        let scales = self.constant(Tensor::f32(&[dims.len()], &scales).unwrap());
+        let mode = ["nearest", "linear"][self.below(2) as usize];
+        let coord = ["half_pixel", "asymmetric"][self.below(2) as usize];
+        self.count += 1;
+        let op = Op::new("resize", Attrs::new().with("mode", mode).with("coord", coord)).unwrap();
+        self.g.add_node(&format!("n{}", self.count), op, &[Some(x), None, Some(scales)]).unwrap()[0]
+    }
+
+    fn pool(&mut self, x: ValueId) -> ValueId {
+        let kernel: Vec<i64> = self.dims(x)[2..].iter().map(|&d| (d as i64).min(2)).collect();
+        let op = ["max", "average"][self.below(2) as usize];
+        self.add("pool", Attrs::new().with("op", op).with("kernel", kernel), &[x])
+    }
+
     fn layer(&mut self, x: ValueId) -> ValueId {
         let dims = self.dims(x);
-        match self.below(8) {
+        let grows = dims.iter().product::<usize>() < 1000;
+        match self.below(if grows { 10 } else { 8 }) {
             0..=2 => self.conv(x),
             3 => self.product(x),
             4 => self.add("relu", Attrs::new(), &[x]),
-            5 => {
-                let kernel: Vec<i64> = dims[2..].iter().map(|&d| (d as i64).min(2)).collect();
-                self.add("pool", Attrs::new().with("kernel", kernel), &[x])
-            }
+            5 => self.pool(x),
+            8 => self.transposed(x),
+            9 => self.resize(x),
             6 => {
                 let perm: Vec<i64> = (0..dims.len() as i64).rev().collect();
                 let t = self.add("transpose", Attrs::new().with("perm", perm.clone()), &[x]);
@@ -242,6 +278,46 @@ fn random_networks_mean_what_their_layers_say_on_wgpu() {
 #[test]
 fn random_networks_mean_what_their_layers_say_on_cuda() {
     cuda().unwrap().iter().for_each(|b| random_networks(b, 200));
+}
+
+/// Nearest resizes move codes, and transposed convolutions of codes are of integers where the backend has a kernel for them.
+fn resizes_and_transposed(backend: &Arc<dyn Backend>, integers: bool) {
+    for seed in 1..12 {
+        let mut m = Maker { g: Graph::new("quantized"), rng: Rng::new(seed), exact: true, count: 0 };
+        let x = m.g.add_input("x", Fact::of(TensorType::new(DType::F32, [2, 3, 4, 5])));
+        let y = m.through(x);
+        let y = m.transposed(y);
+        let y = m.through(y);
+        let scales = m.constant(Tensor::f32(&[4], &[1.0, 1.0, 2.0, 2.0]).unwrap());
+        let op = Op::new("resize", Attrs::new()).unwrap();
+        let y = m.g.add_node("larger", op, &[Some(y), None, Some(scales)]).unwrap()[0];
+        m.g.outputs = vec![m.through(y)];
+        let built = build(backend, m.g).unwrap();
+        let g = &built.program.graph;
+        let types = |names: &[&str]| -> Vec<DType> {
+            let of = g.nodes().filter(|(_, n)| names.contains(&n.op.name()));
+            of.map(|(_, n)| g.ty(n.outputs[0]).dtype).collect()
+        };
+        assert!(types(&["resize"]).iter().all(|t| t.bits() == 8), "{}", g.to_text());
+        let sums = types(&["conv_transpose", "conv"]);
+        let wanted = if integers { DType::I32 } else { DType::F32 };
+        assert!(!sums.is_empty() && sums.iter().all(|t| *t == wanted), "{sums:?}\n{}", g.to_text());
+    }
+}
+
+#[test]
+fn resizes_work_on_codes_on_cpu() {
+    resizes_and_transposed(&cpu(), false);
+}
+
+#[test]
+fn resizes_and_transposed_convolutions_work_on_codes_on_wgpu() {
+    wgpu().unwrap().iter().for_each(|b| resizes_and_transposed(b, true));
+}
+
+#[test]
+fn resizes_and_transposed_convolutions_work_on_codes_on_cuda() {
+    cuda().unwrap().iter().for_each(|b| resizes_and_transposed(b, true));
 }
 
 /// The convolutions of a network that was quantized with Q/DQ layers run on integers.

@@ -221,6 +221,39 @@ fn weights_of_16_bits_are_turned_only_where_their_rows_are_odd() {
     }
 }
 
+/// The operators of a product of 100 rows by dequantized weights of 8 bits, on a target of these features, where products of an
+/// operator take less time.
+fn by_bytes(features: &[&str], faster: &'static str) -> Vec<&'static str> {
+    let backend = cpu();
+    let mut target = backend.targets().unwrap().remove(0);
+    target.features.extend(features.iter().map(|f| f.to_string()));
+    let mut net = Network::new("product");
+    let mut rng = Rng::new(1);
+    let x = net.add_input("x", TensorType::new(DType::F32, [100, 64])).unwrap();
+    let codes = net.add_weights(None, rng.tensor(DType::I8, &[64, 32])).unwrap();
+    let scale = net.add_weights(None, rng.tensor_in(DType::F32, &[32], 0.01, 0.1, 0)).unwrap();
+    let w = net.add_layer("w", "dequantize", Attrs::new(), &[Some(codes), Some(scale)]).unwrap()[0];
+    let y = net.add_layer("y", "matmul", Attrs::new(), &[Some(x), Some(w)]).unwrap()[0];
+    net.mark_output(y, "y").unwrap();
+    let run = |cache: TimingCache| {
+        let mut builder = Builder::new(backend.clone(), target.clone());
+        builder.config = BuildConfig { samples: 2, estimate_limit: f64::INFINITY, ..BuildConfig::default() };
+        builder.cache = cache;
+        let built = builder.build(&net).unwrap();
+        (builder, built)
+    };
+    let time = move |e: &Entry, _: &str| if e.region.contains(&format!("{faster}{{")) { 1e3 } else { 1e6 };
+    let (_, built) = run(timed(&run(TimingCache::new()).0.cache, time));
+    built.program.graph.nodes().map(|(_, n)| n.op.name()).collect()
+}
+
+#[test]
+fn weights_of_8_bits_stay_codes_for_many_rows_where_the_target_asks_and_it_pays() {
+    assert_eq!(by_bytes(&[], "matmul_codes"), ["matmul"]);
+    assert_eq!(by_bytes(&["weights_as_codes"], "matmul_codes"), ["matmul_codes"]);
+    assert_eq!(by_bytes(&["weights_as_codes"], "matmul"), ["matmul"]);
+}
+
 /// The CPU backend with other tactics for regions that have a convolution: what this makes of its own. Those whose names
 /// begin with "late" it refuses when it compiles them.
 struct Altered(fn(&Region, &mut Vec<Tactic>));

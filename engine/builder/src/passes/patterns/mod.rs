@@ -68,7 +68,7 @@ pub struct Pattern {
     pub always: bool,
     /// Whether the search tries it when formats are decided.
     pub late: bool,
-    /// Should the search look at a site for this target?
+    /// Whether the search looks at a site for this target, or a pass applies a pattern that is always worth it elsewhere.
     pub wanted: fn(&Target, &Graph, NodeId) -> bool,
 }
 
@@ -137,7 +137,9 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<attention_cache::AttentionCache>(),
     pattern::<quantized::QuantizedProduct>(),
     pattern::<quantized::QuantizedConv>(),
+    pattern::<quantized::QuantizedTransposed>(),
     pattern::<quantized::WeightCodes>(),
+    pattern::<quantized::FloatWeights>(),
     pattern::<around::Around>(),
     pattern::<moves::Moves>(),
     pattern::<fold_scale::FoldScale>(),
@@ -170,6 +172,7 @@ fn run_quantized(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
         pattern::<quantized::SameCodes>(),
         pattern::<quantized::QuantizedProduct>(),
         pattern::<quantized::QuantizedConv>(),
+        pattern::<quantized::QuantizedTransposed>(),
         pattern::<quantized::WeightCodes>(),
     ] {
         changes += apply_all(&p, g, cx)?;
@@ -204,7 +207,9 @@ pub fn apply_all(p: &Pattern, g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, B
     let mut changes = 0;
     loop {
         let mut applied = 0;
-        for site in (p.find)(g).into_iter().rev() {
+        let wanted = |s: &Site| !p.always || (p.wanted)(cx.target, g, s.root);
+        let sites: Vec<Site> = (p.find)(g).into_iter().filter(wanted).collect();
+        for site in sites.into_iter().rev() {
             applied += usize::from(try_site(p, g, site, cx)?);
         }
         changes += applied;

@@ -140,7 +140,7 @@ fn per_channel(view: &View<'_>, v: ValueId, weights: ValueId) -> bool {
 }
 
 /// A value an output channel, as the dimension of channels of a result of this rank.
-fn channels(w: &mut Writer<'_>, v: ValueId, rank: usize) -> Result<ValueId, IrError> {
+pub fn channels(w: &mut Writer<'_>, v: ValueId, rank: usize) -> Result<ValueId, IrError> {
     match one_element(w.g, v) {
         true => w.reshape(v, &[]),
         false => w.column(v, rank, 1),

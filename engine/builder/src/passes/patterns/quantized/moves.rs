@@ -7,6 +7,7 @@ use kiln_ir::{Attrs, DType, Graph, IrError, Node, NodeId, Op, ValueId};
 use kiln_ops::gather::GATHER;
 use kiln_ops::pool::POOL;
 use kiln_ops::quantize::{DEQUANTIZE, QUANTIZE};
+use kiln_ops::sample::resize::RESIZE;
 use kiln_ops::slice::concat::CONCAT;
 use kiln_ops::transpose::TRANSPOSE;
 
@@ -169,6 +170,11 @@ fn moved_inputs(g: &Graph, node: &Node) -> Option<Vec<usize>> {
     match node.op.id() {
         CONCAT => Some((0..count).collect()),
         GATHER => g.ty(input(node, 0)?).dtype.is_float().then(|| vec![0]),
+        RESIZE => {
+            let text = |name| node.op.attrs().str(name).ok();
+            let copies = text("mode")? == "nearest" && text("coord")? != "tf_crop_and_resize";
+            copies.then(|| vec![0])
+        }
         POOL => (node.op.attrs().str("op").ok()? == "max" && fills_no_window(node)).then(|| vec![0]),
         _ => (node.op.movement().is_addressable() && g.ty(input(node, 0)?).dtype.is_float()).then(|| vec![0]),
     }

@@ -4,6 +4,7 @@
 use super::super::view::{View, constant, input};
 use super::super::{Rule, Writer};
 use super::codes::is_all;
+use kiln_backend::Target;
 use kiln_ir::{Attrs, DType, Graph, IrError, Node, NodeId, ValueId};
 use kiln_ops::cast::CAST;
 use kiln_ops::matmul::MATMUL;
@@ -15,8 +16,11 @@ use kiln_ops::slice::SLICE;
 use kiln_ops::transpose::TRANSPOSE;
 
 /// Rows up to which a product takes as long as its weights are read. Weights of 8 bits stay codes for so many: for more rows, or for an
-/// unknown number, products of floats are faster.
-const FEW: i64 = 64;
+/// unknown number, products of floats are faster on most devices.
+pub const FEW: i64 = 64;
+
+/// Feature of targets whose kernels for many rows dequantize codes about as fast as they read floats. The search tries floats there.
+pub const FEATURE: &str = "weights_as_codes";
 
 /// A product by weights that stay codes.
 pub struct WeightCodes {
@@ -32,6 +36,8 @@ pub struct WeightCodes {
     cut: Option<[i64; 2]>,
     /// Whether rows of the matrix are elements of the depth.
     turned: bool,
+    /// Whether codes pay on every device: rows are few, or weights of 4 bits save memory.
+    pays: bool,
     to: DType,
 }
 
@@ -99,6 +105,10 @@ impl Rule for WeightCodes {
     const NAME: &'static str = "weight-codes";
     const WEIGHTS: bool = true;
 
+    fn wanted(target: &Target, g: &Graph, root: NodeId) -> bool {
+        target.has(FEATURE) || WeightCodes::find(&View::new(g), root).is_some_and(|found| found.pays)
+    }
+
     fn find(view: &View<'_>, root: NodeId) -> Option<WeightCodes> {
         let g = view.g;
         let node = g.get(root).filter(|n| n.op.is(MATMUL))?;
@@ -130,13 +140,11 @@ impl Rule for WeightCodes {
             .dims
             .split_last()
             .map(|(_, d)| d.iter().map(|d| d.as_const()).product::<Option<i64>>())?;
-        let pays = match g.ty(codes).dtype {
-            DType::I4 => true,
-            DType::I8 | DType::U8 => rows.is_some_and(|n| n <= FEW),
-            _ => false,
-        };
+        let of = g.ty(codes).dtype;
+        let pays = of == DType::I4 || rows.is_some_and(|n| n <= FEW);
         let given = [Some(codes), Some(scale), zero];
-        if !pays || !given.into_iter().flatten().all(|v| constant(g, v)) {
+        let small = matches!(of, DType::I4 | DType::I8 | DType::U8);
+        if !small || !given.into_iter().flatten().all(|v| constant(g, v)) {
             return None;
         }
         let sizes = sizes(g, codes)?;
@@ -149,7 +157,7 @@ impl Rule for WeightCodes {
         // The dimensions that make up the rows.
         let rows = (0..=sizes.len())
             .find(|&n| [&sizes[..n], &sizes[n..]].map(|d| d.iter().product::<i64>()) == matrix)?;
-        let found = WeightCodes { x, codes, scale, zero, sizes, varies, rows, cut, turned, to };
+        let found = WeightCodes { x, codes, scale, zero, sizes, varies, rows, cut, turned, pays, to };
         found.fits().then_some(found)
     }
 
