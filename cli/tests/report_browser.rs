@@ -73,7 +73,7 @@ fn opened(browser: &str, model: &Path, args: &[&str]) -> Value {
     serde_json::from_str(&json.replace("&lt;", "<")).unwrap()
 }
 
-/// What holds of every page with so many layers.
+/// Checks that every page with so many layers passes.
 fn check(found: &Value, layers: std::ops::Range<u64>) {
     assert_eq!(found["errors"], serde_json::json!([]), "{found}");
     assert_eq!(found["resources"], serde_json::json!([]), "the page loads something: {found}");

@@ -184,7 +184,7 @@ fn numbered(path: &Path, n: usize) -> PathBuf {
     path.with_file_name(format!("{name}.route{n}{end}"))
 }
 
-/// What times of routes depend on besides the route: the model and all other settings of the build.
+/// Key of times of routes: the model and all other settings of the build.
 fn key(s: &Settings) -> Result<String, Failure> {
     let mut hash = DefaultHasher::new();
     if let Some(path) = &s.onnx {
