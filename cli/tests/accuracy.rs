@@ -53,3 +53,30 @@ fn layers_that_are_faster_in_f32_say_so() {
     assert!(whys.clone().any(|why| why.contains("f16 is not faster")), "{halves}");
     assert_eq!(halves["layers_in_f32"].as_u64().unwrap() as usize, whys.count());
 }
+
+#[test]
+fn a_build_reports_the_accuracy_of_its_engine() {
+    let f = Folder::new();
+    let (model, data, engine) = (digits("lenet_a.onnx"), calibration_images(&f), f.name("e.kiln"));
+    let args =
+        ["build", &model, "-o", &engine, "--shapes", "input:4x1x28x28", "--int8", "--calibrate", &data];
+    let args = [&args[..], &["--calibrator", "minmax", "--narrowing", "everywhere", "--accuracy", "--json"]]
+        .concat();
+    let report = ok(&args).json();
+    let found = &report["accuracy"];
+    assert!(types(found).iter().any(|t| t == "i8"), "{report}");
+    let error = found["outputs"][0]["error"].as_f64().unwrap();
+    assert!(error > 1e-4, "{report}");
+    // Other inputs than the random ones have other errors.
+    let mut images = kiln_npz::read_npz(&data).unwrap();
+    let some = images.get_mut("input").unwrap();
+    some.data.truncate(some.data.len() / some.shape[0] as usize * 4);
+    some.shape[0] = 4;
+    let four = f.name("four.npz");
+    kiln_npz::write_npz(&four, &images, kiln_npz::Compression::Stored).unwrap();
+    let archive = format!("--accuracy={four}");
+    let given = ok(&[&args[..args.len() - 2], &[&archive, "--json"]].concat()).json();
+    assert_ne!(given["accuracy"]["outputs"][0]["error"].as_f64().unwrap(), error, "{given}");
+    let plain = ok(&["build", &model, "-o", &engine, "--json"]).json();
+    assert!(plain["accuracy"].is_null());
+}

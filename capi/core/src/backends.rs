@@ -5,7 +5,7 @@ use crate::error::{Fail, guard, kiln_error_t};
 use crate::handle::Out;
 use crate::options::{self, kiln_options_t};
 use crate::{json, text};
-use serde_json::{Value, json as object};
+use serde_json::{Map, Value, json as object};
 use std::ffi::c_char;
 
 /// Lists the backends as JSON: `best`, `backends` with their devices, and `plugins` with the reasons why some were refused.
@@ -22,6 +22,37 @@ pub unsafe extern "C" fn kiln_backends(
         let list = all.names().map(named).collect::<Result<Vec<Value>, Fail>>()?;
         let plugins: Vec<Value> = found.iter().map(json::found).collect();
         out.put(object!({"best": kiln::best(&all).ok(), "backends": list, "plugins": plugins}).into());
+        Ok(())
+    })
+}
+
+/// Lists, as JSON, how each device of a backend runs each operator on each element type: "fast", "emulated" or "none". Types that an
+/// operator has on no device are left out.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kiln_backend_types(
+    name: *const c_char,
+    name_length: usize,
+    options: *const kiln_options_t,
+    json: *mut *mut kiln_bytes_t,
+) -> *mut kiln_error_t {
+    guard(|| {
+        // SAFETY: pointers as the header wants them.
+        let (out, name, choice) = unsafe {
+            (Out::new(json, "json")?, text::string(name, name_length, "name")?, options::choice(options)?)
+        };
+        let backend = kiln::backends(&choice.plugins).0.get(name)?;
+        let device = |t: &kiln::Target| {
+            let types = |all: Vec<(kiln::DType, kiln::Capability)>| {
+                all.into_iter().map(|(t, c)| (t.name().to_owned(), c.name().into())).collect::<Map<_, _>>()
+            };
+            let operators = kiln::capabilities(backend.as_ref(), t).into_iter();
+            let operators: Map<String, Value> =
+                operators.map(|(name, all)| (name.to_owned(), types(all).into())).collect();
+            object!({"device": t.device, "operators": operators})
+        };
+        let refused = |source| kiln::RuntimeError::Backend { backend: name.to_owned(), source };
+        let devices: Vec<Value> = backend.targets().map_err(refused)?.iter().map(device).collect();
+        out.put(object!(devices).into());
         Ok(())
     })
 }

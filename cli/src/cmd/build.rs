@@ -1,14 +1,17 @@
 //! `kiln build`: a model into an engine file.
 
+use crate::cmd::debug::accuracy::{Accuracy, Runner};
+use crate::cmd::debug::prepared::Prepared;
 use crate::cmd::host::print_host;
 use crate::failure::Failure;
+use crate::given::InputOptions;
 use crate::options::ModelOptions;
 use crate::print::{Printer, bytes, time};
-use crate::session::load_layers;
+use crate::session::{Session, load_layers};
 use crate::subject::{self, session_for};
 use crate::trace;
 use clap::ValueEnum;
-use kiln::{BuildReport, Built, Model, Monitor, Plan, Verbosity};
+use kiln::{BuildOptions, BuildReport, Built, Model, Monitor, Plan, Verbosity};
 use kiln_files::Content;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -38,6 +41,10 @@ pub struct Args {
     /// Print all layers with their kernels
     #[arg(long)]
     layers: bool,
+    /// Also run the engine beside the network in f32, and report the error of each layer, and the reason of each that keeps f32;
+    /// inputs are random without an archive
+    #[arg(long, value_name = "INPUTS.npz", num_args = 0..=1, require_equals = true, conflicts_with = "target")]
+    accuracy: Option<Option<PathBuf>>,
     /// Store a trace of the build's phases, passes and timed kernels, for the viewer of Perfetto
     #[arg(long, value_name = "OUT.pftrace", value_parser = trace::path)]
     trace: Option<PathBuf>,
@@ -84,7 +91,12 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     model.calibration.apply(&network, &mut options, &session.backends, out)?;
     let recorder = args.trace.as_ref().map(|_| trace::builds::Recorder::new());
     options.config.monitor = recorder.clone().map(Monitor::new);
-    let Built { plan, report, record, times, .. } = subject::build(network, &options, &session, out)?;
+    let built = subject::build(network, &options, &session, out)?;
+    let accuracy = match &args.accuracy {
+        Some(inputs) => Some(accuracy(args, inputs.clone(), &built, &options, &session, out)?),
+        None => None,
+    };
+    let Built { plan, report, record, times, .. } = built;
     if let (Some(path), Some(recorder)) = (&args.trace, &recorder) {
         trace::builds::write(recorder, &report, &times, path)?;
     }
@@ -101,6 +113,9 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     value["engine"] = json!(args.output.display().to_string());
     value["bytes"] = json!(size);
     value["context_memory"] = json!(plan.header.context_memory);
+    if let Some(accuracy) = &accuracy {
+        value["accuracy"] = accuracy.to_json();
+    }
     out.value(&value);
     let name = &plan.header.name;
     out.line(format!(
@@ -116,7 +131,25 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     out.line(format!("wrote {} ({})", args.output.display(), bytes(size)));
     print_kernels(&report, args.layers, out);
     print_host(&report.host_layers, out);
+    if let Some(accuracy) = &accuracy {
+        accuracy.print(out);
+    }
     Ok(())
+}
+
+/// Errors of the layers of what was built.
+fn accuracy(
+    args: &Args,
+    inputs: Option<PathBuf>,
+    built: &Built,
+    options: &BuildOptions,
+    session: &Session,
+    out: &Printer,
+) -> Result<Accuracy, Failure> {
+    let inputs = InputOptions { inputs, ..InputOptions::default() };
+    let load = inputs.load.clone();
+    let Prepared { model, inputs, .. } = Prepared::of(&args.model, &inputs, &args.model_options.shapes, out)?;
+    Runner { model, session, load, inputs, out }.accuracy(built.clone(), options)
 }
 
 fn tactic(s: &kiln::report::StepReport) -> &str {

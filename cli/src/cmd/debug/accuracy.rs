@@ -6,11 +6,12 @@ use crate::calibrate::CalibrationOptions;
 use crate::debug::rank::error;
 use crate::failure::Failure;
 use crate::given::InputOptions;
+use crate::load::LoadOptions;
 use crate::options::{PluginOptions, ShapeOptions, TypeOptions};
 use crate::print::{Printer, number};
 use crate::session::{Session, load_layers};
 use crate::subject::build;
-use kiln::{BuildOptions, DType, Engine, ExecutionContext, Model, Narrowing, Outputs, Tensor};
+use kiln::{BuildOptions, Built, DType, Engine, ExecutionContext, Model, Narrowing, Outputs, Tensor};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -56,13 +57,24 @@ struct Side {
     notes: Vec<String>,
 }
 
-/// Builds and runs.
-struct Runner<'a> {
-    args: &'a Args,
-    model: Model,
-    session: Session,
-    inputs: Vec<(String, Tensor)>,
-    out: &'a Printer,
+/// Builds a model in narrow types and in f32, and runs both on the same inputs.
+pub struct Runner<'a> {
+    /// The model.
+    pub model: Model,
+    /// The backends.
+    pub session: &'a Session,
+    /// Options for loading engines.
+    pub load: LoadOptions,
+    /// All inputs by name.
+    pub inputs: Vec<(String, Tensor)>,
+    /// The printer of notes.
+    pub out: &'a Printer,
+}
+
+/// Errors by layer and by output.
+pub struct Accuracy {
+    layers: Vec<Layer>,
+    outputs: Vec<(String, f64)>,
 }
 
 /// Runs the command.
@@ -70,39 +82,51 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     load_layers(&args.plugins)?;
     let Prepared { model, shapes, inputs } = Prepared::of(&args.model, &args.inputs, &args.shapes, out)?;
     let session = Session::with(&args.plugins, [args.backend.as_str()]);
-    let mut wide = BuildOptions::default();
-    (wide.backend, wide.shapes) = (Some(args.backend.clone()), shapes);
-    wide.profiles = args.shapes.opt_profile.clone();
-    let mut narrow = wide.clone();
+    let mut narrow = BuildOptions::default();
+    (narrow.backend, narrow.shapes) = (Some(args.backend.clone()), shapes);
+    narrow.profiles = args.shapes.opt_profile.clone();
     args.types.apply(&mut narrow.config);
     args.calibration.apply(&model, &mut narrow, &session.backends, out)?;
-    (wide.config.fuse, wide.config.search) = (false, false);
-    let runner = Runner { args, model, session, inputs, out };
-    let mut wanted = runner.side(&wide)?;
-    let mut found = runner.side(&narrow)?;
-    let everywhere = match narrow.config.narrowing {
-        Narrowing::Everywhere => None,
-        _ => {
-            narrow.config.narrowing = Narrowing::Everywhere;
-            Some(types(&runner.side(&narrow)?))
-        }
-    };
-    let layers = compared(&mut wanted, &mut found, everywhere.as_ref());
-    let outputs: Vec<(String, f64)> = wanted
-        .outputs
-        .iter()
-        .zip(found.outputs.iter())
-        .map(|((name, w), (_, f))| (name.to_string(), error(&f.to_f64(), &w.to_f64())))
-        .collect();
-    report(&layers, &outputs, out);
+    let runner = Runner { model, session: &session, load: args.inputs.load.clone(), inputs, out };
+    let built = runner.built(&narrow)?;
+    let found = runner.accuracy(built, &narrow)?;
+    out.value(&found.to_json());
+    found.print(out);
     Ok(())
 }
 
 impl Runner<'_> {
-    fn side(&self, options: &BuildOptions) -> Result<Side, Failure> {
-        let built = build(self.model.clone(), options, &self.session, self.out)?;
+    /// Builds the model.
+    fn built(&self, options: &BuildOptions) -> Result<Built, Failure> {
+        build(self.model.clone(), options, self.session, self.out)
+    }
+
+    /// Compares what was built by these options with the network in f32.
+    pub fn accuracy(&self, built: Built, options: &BuildOptions) -> Result<Accuracy, Failure> {
+        let mut wide = BuildOptions::default();
+        wide.backend = options.backend.clone();
+        (wide.shapes, wide.profiles) = (options.shapes.clone(), options.profiles.clone());
+        (wide.config.fuse, wide.config.search) = (false, false);
+        let mut wanted = self.side(self.built(&wide)?)?;
+        let mut found = self.side(built)?;
+        let everywhere = match options.config.narrowing {
+            Narrowing::Everywhere => None,
+            _ => {
+                let mut forced = options.clone();
+                (forced.config.narrowing, forced.config.monitor) = (Narrowing::Everywhere, None);
+                Some(types(&self.side(self.built(&forced)?)?))
+            }
+        };
+        let layers = compared(&mut wanted, &mut found, everywhere.as_ref());
+        let both = wanted.outputs.iter().zip(found.outputs.iter());
+        let outputs =
+            both.map(|((name, w), (_, f))| (name.clone(), error(&f.to_f64(), &w.to_f64()))).collect();
+        Ok(Accuracy { layers, outputs })
+    }
+
+    fn side(&self, built: Built) -> Result<Side, Failure> {
         let builder = Engine::builder().backends(self.session.backends.clone());
-        let engine = self.args.inputs.load.apply(builder).build(built.plan)?;
+        let engine = self.load.apply(builder).build(built.plan)?;
         let mut context = engine.create_context()?;
         context.set_observable(true);
         let inputs: Vec<(&str, Tensor)> = self.inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
@@ -174,34 +198,38 @@ fn kept(names: &[String], notes: &[String], everywhere: Option<&BTreeMap<String,
     }
 }
 
-fn report(layers: &[Layer], outputs: &[(String, f64)], out: &Printer) {
-    let layer = |l: &Layer| -> Value {
+impl Accuracy {
+    /// The errors for programs.
+    pub fn to_json(&self) -> Value {
+        let layer = |l: &Layer| -> Value {
+            json!({
+                "layer": l.name, "operators": l.operators, "type": l.dtype.name(), "error": l.error, "keeps_f32_because": l.why,
+            })
+        };
         json!({
-            "layer": l.name, "operators": l.operators, "type": l.dtype.name(), "error": l.error, "keeps_f32_because": l.why,
+            "layers": self.layers.iter().map(layer).collect::<Vec<_>>(),
+            "outputs": self.outputs.iter().map(|(name, e)| json!({"name": name, "error": e})).collect::<Vec<_>>(),
+            "layers_in_f32": self.wide(),
         })
-    };
-    let wide = layers.iter().filter(|l| l.why.is_some()).count();
-    out.value(&json!({
-        "layers": layers.iter().map(layer).collect::<Vec<_>>(),
-        "outputs": outputs.iter().map(|(name, e)| json!({"name": name, "error": e})).collect::<Vec<_>>(),
-        "layers_in_f32": wide,
-    }));
-    let row = |l: &Layer| {
-        let error = l.error.map(number).unwrap_or_default();
-        vec![
-            l.name.clone(),
-            l.operators.clone(),
-            l.dtype.to_string(),
-            error,
-            l.why.clone().unwrap_or_default(),
-        ]
-    };
-    out.table(
-        &["layer", "operators", "type", "relative error", "keeps f32 because"],
-        layers.iter().map(row).collect(),
-    );
-    for (name, e) in outputs {
-        out.line(format!("output {name}: relative error {}", number(*e)));
     }
-    out.line(format!("{wide} of {} layers keep f32", layers.len()));
+
+    /// Layers that keep f32.
+    fn wide(&self) -> usize {
+        self.layers.iter().filter(|l| l.why.is_some()).count()
+    }
+
+    /// Prints the errors as a table.
+    pub fn print(&self, out: &Printer) {
+        let row = |l: &Layer| {
+            let error = l.error.map(number).unwrap_or_default();
+            let why = l.why.clone().unwrap_or_default();
+            vec![l.name.clone(), l.operators.clone(), l.dtype.to_string(), error, why]
+        };
+        let head = ["layer", "operators", "type", "relative error", "keeps f32 because"];
+        out.table(&head, self.layers.iter().map(row).collect());
+        for (name, e) in &self.outputs {
+            out.line(format!("output {name}: relative error {}", number(*e)));
+        }
+        out.line(format!("{} of {} layers keep f32", self.wide(), self.layers.len()));
+    }
 }

@@ -1,8 +1,8 @@
 //! `kiln debug`: the part of a model that fails, the layers that a tolerance needs wide, and the errors of all.
 
-mod accuracy;
+pub mod accuracy;
 mod precision;
-mod prepared;
+pub mod prepared;
 mod reduce;
 
 use crate::failure::Failure;
