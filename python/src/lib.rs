@@ -53,6 +53,7 @@ fn _kiln(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(build::read_calibration, m)?)?;
     m.add_function(wrap_pyfunction!(plugins::add_libraries, m)?)?;
     m.add_function(wrap_pyfunction!(plugins::backends, m)?)?;
+    m.add_function(wrap_pyfunction!(plugins::element_types, m)?)?;
     m.add_function(wrap_pyfunction!(plugins::load_plugin, m)?)?;
     m.add_function(wrap_pyfunction!(plugins::plugin_layers, m)?)?;
     m.add_function(wrap_pyfunction!(layers::define_layer, m)?)?;

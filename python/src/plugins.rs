@@ -2,11 +2,12 @@
 
 use crate::errors::{Raise, argument};
 use crate::io::Target;
-use crate::scope::lock;
-use kiln::DiscoverOptions;
+use crate::scope::{detached, lock};
 use kiln::plugin::{LayerRecord, Level, Policy};
+use kiln::{BackendError, DiscoverOptions, RuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -61,6 +62,33 @@ impl BackendInfo {
             None => format!("kiln.BackendInfo({:?}: {})", self.name, devices.join(", ")),
         }
     }
+}
+
+/// How a device of a backend runs each operator on each element type: "fast", "emulated" or "none".
+#[pyfunction]
+#[pyo3(signature = (backend, device = 0, plugins = Vec::new()))]
+pub fn element_types(
+    py: Python<'_>,
+    backend: &str,
+    device: usize,
+    plugins: Vec<PathBuf>,
+) -> PyResult<BTreeMap<&'static str, BTreeMap<&'static str, &'static str>>> {
+    let options = discover(&plugins, "any", false)?;
+    detached(py, || {
+        let found = kiln::backends(&options).0.get(backend)?;
+        let failed = |source| RuntimeError::Backend { backend: backend.to_owned(), source };
+        let targets = found.targets().map_err(failed)?;
+        let Some(target) = targets.get(device) else {
+            let count = targets.len();
+            let wrong = format!("{backend} has no device {device}: it has {count}, counted from 0");
+            return Err(failed(BackendError::InvalidArgument(wrong)));
+        };
+        let all = kiln::capabilities(found.as_ref(), target).into_iter();
+        let of = |types: Vec<(kiln::DType, kiln::Capability)>| {
+            types.into_iter().map(|(t, c)| (t.name(), c.name())).collect()
+        };
+        Ok(all.map(|(operator, types)| (operator, of(types))).collect())
+    })
 }
 
 /// Backends that are here, with their devices, and libraries that were refused.

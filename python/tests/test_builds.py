@@ -32,6 +32,16 @@ def test_shapes_and_profiles():
         build(shapes={"none": (1,)})
 
 
+def test_element_types_are_told_by_operator():
+    types = kiln.element_types("cpu")
+    assert types["conv"]["f32"] == "fast" and set(types["matmul_codes"].values()) <= {"fast", "emulated", "none"}
+    assert kiln.element_types("reference")["conv"]["f32"] == "emulated"
+    with pytest.raises(kiln.InvalidArgument, match="no device 7: it has 1"):
+        kiln.element_types("cpu", device=7)
+    with pytest.raises(kiln.Error, match="none"):
+        kiln.element_types("none")
+
+
 def test_values_of_shape_inputs():
     with pytest.raises(kiln.InvalidArgument, match="values are for shape inputs"):
         build(values={"input": ([1], [2], [3])})
