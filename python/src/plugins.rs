@@ -64,7 +64,7 @@ impl BackendInfo {
     }
 }
 
-/// How a device of a backend runs each operator on each element type: "fast", "emulated" or "none".
+/// Support of each operator and element type by a device of a backend: "fast", "emulated" or "none".
 #[pyfunction]
 #[pyo3(signature = (backend, device = 0, plugins = Vec::new()))]
 pub fn element_types(

@@ -221,8 +221,8 @@ fn weights_of_16_bits_are_turned_only_where_their_rows_are_odd() {
     }
 }
 
-/// The operators of a product of 100 rows by dequantized weights of 8 bits, on a target of these features, where products of an
-/// operator take less time.
+/// The operators of a product of 100 rows by dequantized weights of 8 bits, on a target of these features. One of the operators
+/// takes less time.
 fn by_bytes(features: &[&str], faster: &'static str) -> Vec<&'static str> {
     let backend = cpu();
     let mut target = backend.targets().unwrap().remove(0);
