@@ -1,4 +1,4 @@
-//! Elements picked by an index each along an axis: eight neighbours of the result a thread, or eight elements far apart.
+//! Elements picked by an index each along an axis, eight neighbours of the result at a time.
 
 use crate::dialect::CUDA;
 use crate::frame::cell;
@@ -13,37 +13,26 @@ use kiln_ir::DType;
 use kiln_ops::util::strides;
 
 /// The kernels.
-pub const KERNELS: &[Kernel] = &[
-    kernel("gather_elements.runs", |site| offers(site, "gather_elements.runs", 1.3), launch),
-    // Lines of indices and results are read and written whole, for divisions by each element.
-    kernel("gather_elements.spread", |site| offers(site, "gather_elements.spread", 1.4), launch_spread),
-];
-
-const fn kernel(
-    name: &'static str,
-    tactics: fn(&Site<'_>) -> Result<Vec<Tactic>, BackendError>,
-    launch: fn(&Cx<'_>) -> Result<Vec<Launch>, BackendError>,
-) -> Kernel {
-    let ops = &["gather_elements"];
-    Kernel { name, ops, epilogue: true, views: Views::Whole, side_results: false, tactics, source, launch }
-}
-
-/// A line of memory is read for each element, of which mostly little is used.
-fn offers(site: &Site<'_>, name: &str, slower: f64) -> Result<Vec<Tactic>, BackendError> {
-    let volume = output(site, 0).and_then(|y| y.static_volume());
-    let estimate_ns = volume.map(|n| moving(site.target, n as f64 * (32.0 + 8.0 + 2.0), slower));
-    let all = tactics(site, name)?;
-    Ok(all.into_iter().map(|t| near_or_far(site, Tactic { estimate_ns, ..t })).collect())
-}
-
-/// Elements of a thread that are far apart.
-const SPREAD: usize = 8;
+pub const KERNELS: &[Kernel] = &[Kernel {
+    name: "gather_elements.runs",
+    ops: &["gather_elements"],
+    epilogue: true,
+    views: Views::Whole,
+    side_results: false,
+    tactics: |site| {
+        // A line of memory is read for each element, of which mostly little is used.
+        let volume = output(site, 0).and_then(|y| y.static_volume());
+        let estimate_ns = volume.map(|n| moving(site.target, n as f64 * (32.0 + 8.0 + 2.0), 1.3));
+        let all = tactics(site, "gather_elements.runs")?;
+        Ok(all.into_iter().map(|t| near_or_far(site, Tactic { estimate_ns, ..t })).collect())
+    },
+    source,
+    launch,
+}];
 
 kiln_codegen::params! {
     /// Elements picked along an axis, by runs of the result; lists begin with its innermost dimension, in vectors.
     struct GatherRunsParams {
-        /// Elements of the result.
-        results: u32,
         /// Size of the axis in x.
         axis: u32,
         /// Elements of x from one to the next along the axis.
@@ -63,7 +52,7 @@ kiln_codegen::params! {
 
 fn source(site: &Site<'_>, tactic: &Tactic) -> Result<Body, BackendError> {
     let at = if is_far(tactic) { "u64" } else { "u32" };
-    let entries = ["gather_run_8", "gather_run_1", "gather_spread"].map(Entry::threads).into();
+    let entries = ["gather_run_8", "gather_run_1"].map(Entry::threads).into();
     let index = cell(site.dtype(1).unwrap_or(DType::I32));
     let code = copied(site) + &(CUDA.alias)("At", at) + &(CUDA.alias)("IndexCell", index);
     let far = if is_far(tactic) { vec![0] } else { Vec::new() };
@@ -71,31 +60,17 @@ fn source(site: &Site<'_>, tactic: &Tactic) -> Result<Body, BackendError> {
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let y = cx.out_shape(0)?;
-    let whole = !cx.fused || y.last().is_some_and(|n| n.is_multiple_of(WIDTH));
-    let Some((params, width)) = runs(cx, whole)? else { return Ok(Vec::new()) };
-    let threads = params.results / width;
-    Ok(vec![Launch::map(usize::from(width == 1), params.words()?).on(Grid::Threads(threads as u64))])
-}
-
-fn launch_spread(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let Some((params, _)) = runs(cx, false)? else { return Ok(Vec::new()) };
-    let threads = params.results.div_ceil(SPREAD);
-    Ok(vec![Launch::map(2, params.words()?).on(Grid::Threads(threads as u64))])
-}
-
-/// The parameters and how many neighbours a thread has: several only if `wide`. `None` without results.
-fn runs(cx: &Cx<'_>, wide: bool) -> Result<Option<(GatherRunsParams, usize)>, BackendError> {
     let (x, y) = (cx.shape(0)?, cx.out_shape(0)?);
     let total: usize = y.iter().product();
     if total == 0 {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let (axis, own) = (cx.axis(x.len())?, strides(&x));
     let by: Vec<i64> = (0..y.len()).map(|d| if d == axis { 0 } else { own[d] as i64 }).collect();
     let (mut dims, by) = coalesce(&y, &by);
     let step = by.last().map_or(0, |&s| s as usize);
-    let width = if wide && dims.last().is_some_and(|n| n.is_multiple_of(WIDTH)) { WIDTH } else { 1 };
+    let rows = y.last().is_some_and(|n| n.is_multiple_of(WIDTH)) || !cx.fused;
+    let width = if rows && dims.last().is_some_and(|n| n.is_multiple_of(WIDTH)) { WIDTH } else { 1 };
     if let Some(n) = dims.last_mut() {
         *n /= width;
     }
@@ -107,7 +82,6 @@ fn runs(cx: &Cx<'_>, wide: bool) -> Result<Option<(GatherRunsParams, usize)>, Ba
         *s *= width;
     }
     let params = GatherRunsParams {
-        results: total,
         axis: x[axis],
         stride: own[axis],
         step,
@@ -116,5 +90,6 @@ fn runs(cx: &Cx<'_>, wide: bool) -> Result<Option<(GatherRunsParams, usize)>, Ba
         shifts: lists.shifts,
         strides,
     };
-    Ok(Some((params, width)))
+    let launch = Launch::map(usize::from(width == 1), params.words()?);
+    Ok(vec![launch.on(Grid::Threads((total / width) as u64))])
 }
