@@ -36,7 +36,7 @@ const LEVELS: [Level; 6] = [
     Level {
         estimates: false,
         share_times: true,
-        search: false,
+        search: true,
         max_tactics: 2,
         estimate_limit: 2.0,
         samples: 3,

@@ -276,6 +276,8 @@ class IExecutionContext(Strict, Scoped):
             self._copy_odd(stream, True)
             if ordered:
                 driver().synchronize()
+            # Allocators hear of sizes that the run finds before this call returns, as programs read them then.
+            wait = wait or self._finds_sizes()
             self._native.enqueue()
             if wait or ordered or (self._profiler is not None and self._emits):
                 self._native.wait()
@@ -289,6 +291,13 @@ class IExecutionContext(Strict, Scoped):
         except Exception as e:
             return fail(self, e, False)
         return True
+
+    def _finds_sizes(self) -> bool:
+        """Whether an output with an allocator has a size that only the run finds."""
+        if not self._allocators:
+            return False
+        shapes = self._native.infer_shapes()
+        return any(-1 in shapes[name][0] for name in self._allocators)
 
     # Following runs.
 
