@@ -122,7 +122,7 @@ mod tests {
     }
 
     /// Values of flags that not every text is one for.
-    const SAMPLES: [(&str, &str); 20] = [
+    const SAMPLES: [(&str, &str); 25] = [
         ("minShapes", "x:1"),
         ("optShapes", "x:1"),
         ("maxShapes", "x:1"),
@@ -143,6 +143,11 @@ mod tests {
         ("hardwareCompatibilityLevel", "ampere+"),
         ("runtimePlatform", "sameAsBuild"),
         ("useRuntime", "full"),
+        ("setBuildRoute", "-fuse=off"),
+        ("helpBuildRoute", "fuse"),
+        ("tuneBuildRoutes", "-fuse"),
+        ("tuneBuildRouteFile", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/routes.txt")),
+        ("tuningSearch", "fast"),
     ];
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// The most routes that are tried.
-const MOST_ROUTES: usize = 4096;
+const MOST_ROUTES: usize = 1024;
 
 /// A named setting.
 pub struct Knob {
@@ -234,7 +234,7 @@ mod tests {
             ("-fuses=on", "there are level, fuse"),
             ("-fuse=maybe", "one of on, off"),
             ("-fuse=on -fuse=off", "twice"),
-            ("-level -fuse -search -fold -tf32 -fp16 -bf16 -narrowing -sparsity -estimates", "4096"),
+            ("-level -fuse -search -fold -tf32 -fp16 -bf16 -narrowing -sparsity -estimates", "1024"),
         ] {
             assert!(choices(wrong).unwrap_err().contains(words), "{wrong}");
         }

@@ -41,7 +41,7 @@ impl Order {
     /// The order of steps of these nodes in these streams; none where all are in one stream.
     pub fn of_steps(graph: &Graph, steps: &[&[NodeId]], streams: &[u32]) -> Option<Order> {
         let most = streams.iter().max().map_or(0, |&s| s as usize) + 1;
-        if most < 2 || most > MAX_STREAMS || streams.len() != steps.len() {
+        if !(2..=MAX_STREAMS).contains(&most) || streams.len() != steps.len() {
             return None;
         }
         let sources = Sources::of(steps);

@@ -77,7 +77,7 @@ impl BuildConfig {
     /// |---|---|---|
     /// | 0 | the one that the backend expects to be best; no timing, and the timing cache is ignored | as formed |
     /// | 1 | as 0, but times of the timing cache count | chosen by expected times |
-    /// | 2 | the faster of the two most promising | as formed |
+    /// | 2 | the faster of the two most promising, up to twice as long as the best | chosen by times |
     /// | 3 | the fastest of 6 that are expected to take at most 8 times as long as the best | chosen by times |
     /// | 4 | the fastest of 16, up to 32 times | chosen by times |
     /// | 5 | the fastest of all, by twice as many samples | chosen by times |
@@ -107,5 +107,13 @@ mod tests {
         assert_eq!(format!("{config:?}"), format!("{:?}", BuildConfig::default()));
         config.set_optimization_level(9);
         assert!(config.max_tactics == usize::MAX && config.samples == 10);
+    }
+
+    #[test]
+    fn a_level_times_more_than_those_below() {
+        for pair in LEVELS.windows(2).skip(1) {
+            assert!(pair[0].max_tactics < pair[1].max_tactics && pair[0].samples <= pair[1].samples);
+            assert!(pair[1].search && pair[0].search, "formats are tried from level 1 on");
+        }
     }
 }

@@ -39,7 +39,10 @@ fn plans() {
                 let wanted = ["layer \"", "only a run knows", "feature \"compile\"", "version-compatible"];
                 assert!(wanted.iter().all(|w| why.contains(w)), "{}: {why}", case.name);
             }
-            ("products" | "control" | "on_device" | "shared_memory" | "timed" | "plugins", None) => {
+            (
+                "products" | "control" | "on_device" | "shared_memory" | "timed" | "plugins" | "branches",
+                None,
+            ) => {
                 let found = case.session(&cx, &mut Faults::default());
                 assert!(found.is_some() && found == expected, "{}", case.name);
                 ran.push(case.name);
@@ -48,7 +51,7 @@ fn plans() {
         }
         assert_eq!((cx.fake.misuse(), cx.fake.alive()), (String::new(), String::new()), "{}", case.name);
     }
-    assert!(cases.is_empty() || ran.len() == 6, "{ran:?}");
+    assert!(cases.is_empty() || ran.len() == 7, "{ran:?}");
 }
 
 #[test]

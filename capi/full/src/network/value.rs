@@ -116,7 +116,7 @@ impl Value for DType {
     fn read(v: &Param) -> Result<DType, String> {
         match v {
             Param::Type(v) => Ok(*v),
-            Param::Text(name) => name.parse().map_err(|e| format!("{e}")),
+            Param::Text(name) => name.parse::<DType>().map_err(|e| e.to_string()),
             _ => wanted(v, "an element type"),
         }
     }
