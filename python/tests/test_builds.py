@@ -115,7 +115,8 @@ def timed(**options):
 def test_effort_of_the_search():
     assert kiln.build(MODEL, backend="cpu", optimization_level=0).report.timed == 0
     usual = timed()
-    assert timed(optimization_level=2, samples=None).report.timed < usual.report.timed
+    assert kiln.build(MODEL, backend="cpu", optimization_level=1).report.timed == 0
+    assert 0 < timed(optimization_level=2, samples=None).report.timed <= usual.report.timed
     assert timed(search=False).report.timed < usual.report.timed
     assert timed(estimates=True).report.timed == 0 < usual.report.timed
     assert timed(max_tactics=1, search=False).report.timed == 0

@@ -2,6 +2,9 @@
 
 use super::data::{digits, expected, images, root};
 use super::install::{Installed, built, succeeded};
+use kiln::network::PluginSpec;
+use kiln::plugin::{Policy, load_layers};
+use kiln::{BuildOptions, DType, Engine, Network, TensorType};
 use std::path::{Path, PathBuf};
 
 /// Digits that a slow backend classifies.
@@ -155,6 +158,33 @@ fn every_other_function_does_what_it_says() {
     let surface = installed.compile(&program("surface.c"), "kiln");
     let layers = text(&built().join("libkiln_layers_row_norm.so"));
     installed.run(&surface, &[&text(&digits("lenet_a.onnx")), "cpu", &text(installed.folder()), &layers]);
+}
+
+/// A program that links the runtime alone loads the library that a plan holds, if it permits that.
+#[test]
+fn a_plan_brings_the_library_of_its_layer_to_the_runtime() {
+    let installed = Installed::new();
+    let library = installed.folder().join("libkiln_layers_roll.so");
+    let script = format!(
+        "cc -std=c11 -shared -fPIC -fvisibility=hidden -I plugins/include -o '{}' plugins/examples/roll/roll.c -lm -ldl",
+        library.display()
+    );
+    succeeded(installed.shell(&script), &script);
+    load_layers(&library, &Policy::default()).unwrap();
+    let mut network = Network::new("rolled");
+    let x = network.add_input("x", TensorType::new(DType::F32, [3, 2])).unwrap();
+    let roll = PluginSpec::new("example", "Roll").field("by", 1);
+    let y = network.add_plugin(&[x], roll).unwrap().output(0).unwrap();
+    network.mark_output(y, "y").unwrap();
+    let mut options = BuildOptions::default();
+    options.embed_plugins = true;
+    let built = Engine::builder().options(options).backend("cpu").build_plan(&network).unwrap();
+    let plan = installed.folder().join("rolled.kiln");
+    built.plan.write_file(&plan).unwrap();
+    // Nothing but the plan brings it.
+    std::fs::remove_file(&library).unwrap();
+    let runner = installed.compile(&program("embedded.c"), "kiln-runtime");
+    assert_eq!(installed.run(&runner, &[&text(&plan)]), "3 4 5 6 1 2\n");
 }
 
 #[test]
