@@ -28,8 +28,9 @@ static OPS: &[OpDef] = &[OpDef {
     attrs: &[attr("along", || Attr::Int(1)), attr("across", || Attr::Int(1))],
     infer,
     eval,
-    // Codes have signs, so that sums of magnitudes are not those of the operator on magnitudes of floats.
-    tolerance: Tolerance::Conditioned,
+    // Codes have signs, so that sums of magnitudes are not those of the operator on magnitudes of floats. Tensor cores take
+    // weights that are rounded to the type of A, as DequantizeLinear gives them.
+    tolerance: Tolerance::Narrow,
     problems,
     traits: Traits::heavy(|s| s.made(0).saturating_mul(s.from_last(0, 0))),
     roles: Roles { absorbs_pointwise: true, ..Roles::NONE },
