@@ -121,7 +121,7 @@ template <class K> DEV void conv_groups(const K& k) {
         const u32 pixel = tap / Groups::TAPS_X * p.dilation_y * p.halo_x + tap % Groups::TAPS_X * p.dilation_x;
         T::reach()[e] = e < T::DEPTH ? pixel * T::PITCH_A + e % T::VECTORS * 16u : 0u;
     }
-    // Where the first vector under the windows of this lane lies. Windows that are not there are those of the last one.
+    // Place of the first vector under the windows of this lane. Windows that are not there are those of the last one.
     const u32 count = p.tile_y * p.tile_x;
     const u8* at[T::MI];
 #pragma unroll

@@ -76,7 +76,7 @@ template <class Mma, u32 LINES, u32 LENGTH, bool ACROSS> struct SmallMatrix {
         }
     }
 
-    // Where a lane reads eight elements: the line, and k, are within the matrix.
+    // Place that a lane reads eight elements from: the line, and k, are within the matrix.
     DEV static const u8* vector(const u8* tile, u32 line, u32 k) {
         if constexpr (ACROSS) {
             return tile + ::min(k, DEPTH - 1u) * PITCH + ::min(line, SIDE - 8u) * SIZE;

@@ -113,7 +113,7 @@ fn with_tails(graph: &Graph, all: Vec<Operation>, (nodes, uses): (&[NodeId], &Us
     let mut joined: Vec<Operation> = Vec::with_capacity(all.len());
     for op in all {
         let place = joined.iter().position(|before| before.leads_to(&op, graph) && alone(&before.outputs[0]));
-        // What else it reads is there before the operation that it joins runs.
+        // Its other operands are there before the operation that it joins runs.
         let ready = |at: usize| {
             let later = joined[at..].iter().flat_map(|o| &o.outputs);
             let own = joined[at].outputs[0];

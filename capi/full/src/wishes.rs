@@ -1,4 +1,4 @@
-//! What builders were told.
+//! Settings that builders were given.
 
 use kiln::calibration::Algorithm;
 use kiln::{BuildOptions, ErrorRecorder, Tensor};

@@ -1,4 +1,4 @@
-//! Where the plans of a compiled model run: a text that ONNX Runtime keeps in the model, and asks about before it loads the model.
+//! The devices that plans of a compiled model run on: a text that ONNX Runtime keeps in the model, and asks about before it loads the model.
 
 use crate::abi::{COMPATIBILITY_UNKNOWN, COMPATIBLE, INCOMPATIBLE};
 use crate::compiled::check_exists;

@@ -139,7 +139,7 @@ fn copies() {
     assert_eq!(context.counters().backend.host_syncs, 0);
     drop((context, engine));
     clean(&cx);
-    // What is free decides, not what the device has in all.
+    // Free memory decides, not all that the device has.
     let mut options = LoadOptions::default();
     options.automatic_weight_budget = true;
     let budget = |free: i64| {

@@ -31,7 +31,7 @@ pub enum Param {
 }
 
 impl Param {
-    /// What it is, for errors.
+    /// A value's description, for errors.
     pub fn describe(&self) -> String {
         match self {
             Param::Int(v) => format!("the integer {v}"),
