@@ -1,4 +1,4 @@
-//! The devices that plans of a compiled model run on: a text that ONNX Runtime keeps in the model, and asks about before it loads the model.
+//! Devices that plans of a compiled model run on: a text that ONNX Runtime keeps in the model, and asks about before loading the model.
 
 use crate::abi::{COMPATIBILITY_UNKNOWN, COMPATIBLE, INCOMPATIBLE};
 use crate::compiled::check_exists;
