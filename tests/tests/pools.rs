@@ -198,6 +198,9 @@ fn on_gpu(backend: Arc<dyn Backend>) {
 #[test]
 fn limits_hold_on_wgpu() {
     if let Some(b) = wgpu().unwrap() {
+        // All that the device has is no limit, however little that is.
+        let shared = b.targets().unwrap()[0].numbers["shared_memory"];
+        build(b.clone(), &[(MemoryPool::TacticSharedMemory, shared)]).unwrap();
         on_gpu(b);
     }
 }

@@ -11,7 +11,7 @@ use crate::progress::Phases;
 use crate::record::{Replay, TacticRecord};
 use crate::report::StepReport;
 use crate::search::{Considered, Formed};
-use crate::selection::Selector;
+use crate::selection::{self, Selector};
 use crate::tuner::Tuner;
 use crate::{BuildConfig, BuildError, Progress, Sparsity, cases, debug, limit, pools, streams};
 use kiln_backend::{
@@ -207,6 +207,7 @@ impl Builder {
         let (timed, spent, mut notes) = (tuner.timed, tuner.spent, std::mem::take(&mut tuner.notes));
         let times = tuner.cache.part(&tuner.used);
         notes.extend(limits);
+        notes.extend(selection::unused(&config.tactic_rules, &reports));
         notes.extend(folding.notes());
         notes.extend(noted.all());
         let streams = streams::assign(&graph, &steps, &config, &target, &mut notes);

@@ -55,8 +55,9 @@ pub(crate) fn limited(
             note(format!("backend {} has no pool \"{pool}\": its limit has no effect", target.backend));
             continue;
         }
-        if shared && limit < LEAST_SHARED {
-            let message = format!("kernels may use {LEAST_SHARED} bytes whatever their tiles: give as many");
+        let least = LEAST_SHARED.min(most.unwrap_or(LEAST_SHARED));
+        if shared && limit < least {
+            let message = format!("kernels may use {least} bytes whatever their tiles: give as many");
             return Err(refused(message, ErrorCode::InvalidArgument));
         }
         if let Some(most) = most.filter(|&most| limit > most) {

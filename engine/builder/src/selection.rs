@@ -141,10 +141,22 @@ impl TacticRule {
     }
 }
 
+/// Notes on rules of which no kernel of a plan runs the layer.
+pub(crate) fn unused(rules: &[TacticRule], steps: &[StepReport]) -> Vec<String> {
+    let lost = rules.iter().filter(|r| r.layer != "*" && !steps.iter().any(|s| r.is_for(&s.name)));
+    lost.map(|r| format!("the rule \"{r}\" has no effect: no kernel runs a layer of this name")).collect()
+}
+
 /// Whether a text names a tactic: by its id, its name, or the part of the name in front of a dot.
 pub(crate) fn named(text: &str, tactic: &Tactic) -> bool {
     let start = tactic.name.strip_prefix(text).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
     start || tactic.id() == text
+}
+
+impl fmt::Display for TacticRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}{}", self.layer, if self.forbidden { "!" } else { "" }, self.tactic)
+    }
 }
 
 /// Rules as text: `layer=tactic` forces, `layer=!tactic` forbids.
