@@ -35,5 +35,7 @@ pub use kiln_plan::{
     Range, TensorInfo, WeightInfo, graph_io, io_tensors,
 };
 pub use outputs::Outputs;
-pub use refit::{NamedWeight, RecipeReport, RefitReport, RefitTask, Refitter, strip, verify_recipes};
+pub use refit::{
+    NamedWeight, RecipeReport, RefitReport, RefitTask, RefitTimes, Refitter, strip, verify_recipes,
+};
 pub use selection::{RuntimeInput, select};

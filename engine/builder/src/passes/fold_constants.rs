@@ -1,9 +1,6 @@
-//! Evaluates layers whose inputs are all constants, on the oracle's scalar path, and records the recipe of what was
+//! Evaluates layers whose inputs are all constants, with the bits of the oracle, and records the recipe of what was
 //! made from named weights. What takes too much work stays in the graph, with a note ([`super::folding`]).
 
-use super::converted::converted;
-use super::piecewise::piecewise;
-use super::transposed::transposed;
 use super::{Pass, PassCx, bytes, pure};
 use crate::BuildError;
 use kiln_ir::stop::{self, Stop};
@@ -123,17 +120,8 @@ fn foldable(g: &Graph, node: &Node, limit: u64) -> bool {
 fn fold(g: &Graph, node: &Node) -> Result<Vec<Weight>, BuildError> {
     let inputs: Vec<Option<Tensor>> =
         node.inputs.iter().map(|v| v.and_then(|v| g.weight(v)).map(|w| w.tensor.clone())).collect();
-    let first = inputs.first().and_then(Option::as_ref);
-    let quick = first.and_then(|x| transposed(node, x).or_else(|| converted(node, x)));
-    let shape = || node.outputs.first().and_then(|&y| g.ty(y).static_dims());
-    let made = match quick {
-        Some(t) => Ok(vec![t]),
-        None => match shape().and_then(|s| piecewise(node, &inputs, &s)) {
-            Some(t) => t.map(|t| vec![t]),
-            None => node.op.eval(&inputs),
-        },
-    };
-    let outs = made.map_err(|e| IrError::layer(&node.name, node.op.name(), e))?;
+    let outs =
+        kiln_recipes::layer(&node.op, &inputs).map_err(|e| IrError::layer(&node.name, node.op.name(), e))?;
     outs.into_iter()
         .enumerate()
         .map(|(i, tensor)| Ok(Weight { tensor, name: None, recipe: recipe(g, node, i)?.map(Arc::new) }))

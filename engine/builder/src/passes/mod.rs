@@ -1,7 +1,6 @@
 //! Passes over the graph, one file each, in the order of [`BEFORE_TYPES`] and [`AFTER_TYPES`].
 
 pub(crate) mod canonicalize;
-mod converted;
 mod count_loops;
 mod fold_batch_norm;
 mod fold_branches;
@@ -12,13 +11,11 @@ pub mod layout;
 mod notes;
 mod output_types;
 pub mod patterns;
-mod piecewise;
 pub mod plugin_formats;
 mod plugin_layers;
 pub mod precision;
 mod simplify_shapes;
 pub(crate) mod sparsity;
-mod transposed;
 mod transposes;
 mod writer;
 

@@ -8,23 +8,26 @@ mod several;
 mod strip;
 mod structure;
 mod task;
+mod times;
 
 pub use known::NamedWeight;
 pub use recipes::{RecipeReport, verify_recipes};
 pub use strip::strip;
 pub use task::RefitTask;
+pub use times::RefitTimes;
 
 use crate::RuntimeError;
 use crate::engine::{Engine, Shared};
 use crate::error::listed;
 use crate::weights::{held, refused, renew_network, replace, weights};
 use kiln_backend::Program;
-use kiln_ir::{DType, Recipe, Tensor, Weight, WeightsRole};
+use kiln_ir::{Recipe, Tensor, Weight, WeightsRole};
 use kiln_plan::{AbsentWeight, Plan};
 use known::Known;
 use on_device::OnDevice;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
+use times::Clock;
 
 /// Collects new weights for an engine or a plan and puts them in.
 pub struct Refitter {
@@ -36,6 +39,7 @@ pub struct Refitter {
     /// Whether only the elements of the build may be set.
     identical: bool,
     validation: bool,
+    times: RefitTimes,
 }
 
 /// The holder of the weights.
@@ -79,7 +83,8 @@ impl Refitter {
         }
         let known = subject.with_program(Known::of);
         let (set, on_device) = (BTreeMap::new(), OnDevice::default());
-        Ok(Refitter { subject, known, set, on_device, identical, validation: true })
+        let times = RefitTimes::default();
+        Ok(Refitter { subject, known, set, on_device, identical, validation: true, times })
     }
 
     /// All named weights, in the order of names.
@@ -248,13 +253,16 @@ impl Refitter {
             Subject::Engine(shared) => Some(shared.clone()),
             Subject::Plan(_) => None,
         };
+        let mut clock = Clock::start();
         let lock = shared.as_ref().map(|s| s.refitting.lock().unwrap_or_else(PoisonError::into_inner));
         let missing = self.get_missing();
         if !missing.is_empty() {
             return Err(refused(format!("also set {}", listed(&missing))));
         }
         self.read_device()?;
-        let (program, report) = self.subject.with_program(|p| self.renewed(p))?;
+        let mut times = RefitTimes { read: clock.lap(), ..RefitTimes::default() };
+        let (program, report) = self.subject.with_program(|p| self.renewed(p, (&mut times, &mut clock)))?;
+        times.checked = clock.lap();
         match &mut self.subject {
             Subject::Engine(shared) => {
                 shared.swap(program)?;
@@ -269,9 +277,17 @@ impl Refitter {
             }
         }
         drop(lock);
+        times.loaded = clock.lap();
+        tracing::debug!("refit: {times}");
+        self.times = times;
         self.set.clear();
         report.warnings.iter().for_each(|w| tracing::warn!("refit: {w}"));
         Ok(report)
+    }
+
+    /// The time that each phase of the last refit took; zeros where none has ended.
+    pub fn times(&self) -> RefitTimes {
+        self.times
     }
 
     /// The plan, refitted if [`Refitter::refit`] was called. Of an engine [`Engine::plan`].
@@ -283,7 +299,11 @@ impl Refitter {
     }
 
     /// The program with the new weights.
-    fn renewed(&self, old: &Program) -> Result<(Program, RefitReport), RuntimeError> {
+    fn renewed(
+        &self,
+        old: &Program,
+        (times, clock): (&mut RefitTimes, &mut Clock),
+    ) -> Result<(Program, RefitReport), RuntimeError> {
         let mut program = old.clone();
         let mut sources = held(old);
         sources.extend(self.set.clone());
@@ -295,6 +315,7 @@ impl Refitter {
             Some((v, recipe.as_ref(), old.graph.value(v).name.as_str()))
         });
         let mut derived = several::evaluate(derived.collect(), &sources)?;
+        times.derived = clock.lap();
         for (v, w) in weights(old) {
             let label = &old.graph.value(v).name;
             let tensor = match &w.name {
@@ -312,7 +333,7 @@ impl Refitter {
                     tensor.ty()
                 )));
             }
-            if self.validation && w.recipe.is_some() && overflows(&tensor) {
+            if self.validation && w.recipe.is_some() && kiln_recipes::has_infinity(&tensor) {
                 report.warnings.push(format!(
                     "derived weight \"{label}\" has elements beyond the range of {}: they became infinite",
                     tensor.dtype()
@@ -335,11 +356,6 @@ fn in_shape(t: &Tensor, shape: &[usize]) -> Option<Tensor> {
     let longer = |s: &[usize]| -> Vec<usize> { s.iter().copied().filter(|&d| d != 1).collect() };
     let fits = t.shape().len() == 1 || longer(t.shape()) == longer(shape);
     fits.then(|| t.reshaped(shape)).flatten()
-}
-
-/// Whether a weight of a narrow float type has elements that are not finite.
-fn overflows(t: &Tensor) -> bool {
-    matches!(t.dtype(), DType::F16 | DType::BF16) && t.to_f64().iter().any(|x| x.is_infinite())
 }
 
 impl Subject {

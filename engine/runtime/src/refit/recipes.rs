@@ -1,4 +1,4 @@
-//! Derived weights: made again from their sources, on the oracle.
+//! Derived weights: made again from their sources, with the bits of the oracle.
 
 use crate::RuntimeError;
 use crate::weights::{held, refused, weights};
@@ -52,7 +52,7 @@ pub(super) fn evaluate(
         }
         inputs.push(t.clone());
     }
-    let mut outs = recipe.graph.eval(&inputs).map_err(|e| fail(&e.to_string()))?;
+    let mut outs = kiln_recipes::evaluate(&recipe.graph, &inputs).map_err(|e| fail(&e.to_string()))?;
     match outs.len() {
         1 => Ok(outs.swap_remove(0)),
         n => Err(fail(&format!("its recipe has {n} results, wants one"))),
