@@ -11,7 +11,7 @@ from kiln.tensorrt import install
 USAGE = (
     "usage: python -m kiln.tensorrt [--v8] [--host-cuda] (program.py | -m module) arguments…\n"
     "  --v8         the interface of TensorRT 8: bindings by index, build_engine\n"
-    "  --host-cuda  pycuda and cuda-python over host memory, for machines without CUDA"
+    "  --host-cuda  pycuda, cuda-python and cupy over host memory, for machines without CUDA"
 )
 
 

@@ -11,6 +11,7 @@ from ._flow import IIfConditional, ILoop
 from ._layers import CLASSES, IConstantLayer, ILayer, conv_shape, converters, zeros
 from ._log import fail
 from ._moe import IMoELayer
+from ._properties import unnamed
 from ._tensor import ITensor, tensor
 from ._values import Weights, dims, weights
 from .enums import DataType, to_kiln
@@ -28,13 +29,26 @@ class Adds:
     _waiting: dict[Any, dict[str, Any]]
 
     def _add(self, cls: str, kind: str, inputs: Iterable[Any], **params: Any) -> Any:
+        return self._added(cls, kind, inputs, params, ())
+
+    def _added(self, cls: str, kind: str, inputs: Iterable[Any], params: dict[str, Any], later: Iterable[Any]) -> Any:
+        """Adds a layer. Where it does not fit as it is, the first parameters of `later` that fit hold the place of those that the
+        program sets next: (what is set for now, what waits)."""
         natives = [tensor(t, "input")._native for t in inputs]
-        try:
-            return CLASSES[cls](self, self._native.add(kind, *natives, **params))
-        except TypeError:
-            raise
-        except Exception as error:
-            return fail(self, error, None)
+        first: Exception | None = None
+        for now, waiting in (({}, {}), *later):
+            try:
+                layer = self._native.add(kind, *natives, **{**params, **now})
+            except TypeError:
+                raise
+            except Exception as error:
+                first = first or error
+                continue
+            layer.name = unnamed(kind, layer.index)
+            if waiting:
+                self._waiting[layer] = dict(waiting)
+            return CLASSES[cls](self, layer)
+        return fail(self, first or "", None)
 
     def _windowed(self, cls: str, kind: str, x: ITensor, window: list[int], **params: Any) -> Any:
         """Adds a layer with windows. One that is larger than the input waits for its padding."""
@@ -120,7 +134,11 @@ class Adds:
         return self._add("ISoftMaxLayer", "softmax", [input])
 
     def add_concatenation(self, inputs: Iterable[ITensor]) -> Any:
-        return self._add("IConcatenationLayer", "concatenation", list(inputs))
+        given = list(inputs)
+        rank = len(tensor(given[0], "inputs").shape) if given else 0
+        default = max(rank - 3, 0)
+        later = [({"axis": axis}, {"axis": default}) for axis in range(rank) if axis != default]
+        return self._added("IConcatenationLayer", "concatenation", given, {}, later)
 
     def add_elementwise(self, input1: ITensor, input2: ITensor, op: Any) -> Any:
         return self._add("IElementWiseLayer", "elementwise", [input1, input2], op=_op("ElementWiseOperation", op))
@@ -137,9 +155,10 @@ class Adds:
         return self._add("IShuffleLayer", "shuffle", [input])
 
     def add_slice(self, input: ITensor, start: Any, shape: Any, stride: Any) -> Any:
-        return self._add(
-            "ISliceLayer", "slice", [input], start=dims(start), size=dims(shape), stride=dims(stride)
-        )
+        given = {"start": dims(start), "size": dims(shape), "stride": dims(stride)}
+        # Elements beyond the input want another mode, which is set next.
+        beyond = [({"mode": "clamp"}, {"mode": "strict_bounds"})]
+        return self._added("ISliceLayer", "slice", [input], given, beyond)
 
     def add_reduce(self, input: ITensor, op: Any, axes: int, keep_dims: bool) -> Any:
         return self._add(
@@ -156,10 +175,14 @@ class Adds:
         return self._add("IGatherLayer", "gather", [input, indices], axis=int(axis))
 
     def add_gather_v2(self, input: ITensor, indices: ITensor, mode: Any) -> Any:
-        return self._add("IGatherLayer", "gather", [input, indices], mode=_op("GatherMode", mode))
+        what = "elementwise_dims" if mode == e.GatherMode.ND else "axis"
+        later = [({what: axis}, {what: 0}) for axis in range(1, len(tensor(input, "input").shape))]
+        return self._added("IGatherLayer", "gather", [input, indices], {"mode": _op("GatherMode", mode)}, later)
 
     def add_scatter(self, data: ITensor, indices: ITensor, updates: ITensor, mode: Any) -> Any:
-        return self._add("IScatterLayer", "scatter", [data, indices, updates], mode=_op("ScatterMode", mode))
+        axes = [({"axis": axis}, {"axis": 0}) for axis in range(1, len(tensor(data, "data").shape))]
+        later = axes if mode == e.ScatterMode.ELEMENT else []
+        return self._added("IScatterLayer", "scatter", [data, indices, updates], {"mode": _op("ScatterMode", mode)}, later)
 
     def add_ragged_softmax(self, input: ITensor, bounds: ITensor) -> Any:
         return self._add("IRaggedSoftMaxLayer", "ragged_softmax", [input, bounds])
@@ -206,7 +229,10 @@ class Adds:
     def add_fill(self, shape: Any, op: Any, output_type: DataType = DataType.FLOAT) -> Any:
         kind = to_kiln(output_type)
         ints = {"alpha": 0, "beta": 1} if kind in ("i32", "i64") else {}
-        return self._add("IFillLayer", "fill", [], shape=dims(shape), op=_op("FillOperation", op), to=kind, **ints)
+        params = {"shape": dims(shape), "op": _op("FillOperation", op), "to": kind, **ints}
+        # A ramp of several dimensions wants its start and steps as inputs, which are set next.
+        later = [({"op": "random_uniform"}, {"op": "linspace"})] if op == e.FillOperation.LINSPACE else []
+        return self._added("IFillLayer", "fill", [], params, later)
 
     def add_quantize(self, input: ITensor, scale: ITensor, output_type: DataType = DataType.INT8) -> Any:
         return self._scaled("IQuantizeLayer", "quantize", input, scale, output_type)
@@ -240,10 +266,16 @@ class Adds:
         return self._add("INonZeroLayer", "non_zero", [input], indices_type=to_kiln(indices_type))
 
     def add_reverse_sequence(self, input: ITensor, sequence_lens: ITensor) -> Any:
-        return self._add("IReverseSequenceLayer", "reverse_sequence", [input, sequence_lens])
+        swapped = [({"batch_axis": 0, "sequence_axis": 1}, {"batch_axis": 1, "sequence_axis": 0})]
+        return self._added("IReverseSequenceLayer", "reverse_sequence", [input, sequence_lens], {}, swapped)
 
     def add_normalization(self, input: ITensor, scale: ITensor, bias: ITensor, axesMask: int) -> Any:
-        return self._add("INormalizationLayer", "normalization", [input, scale, bias], axes=int(axesMask))
+        # One scale for each group of channels wants the number of groups, which is set next.
+        inputs = [tensor(input, "input"), tensor(scale, "scale"), tensor(bias, "bias")]
+        extents = tuple(scale.shape)
+        groups = extents[1] if len(extents) > 1 else 1
+        later = [({"groups": groups}, {"groups": 1})] if groups > 1 else []
+        return self._added("INormalizationLayer", "normalization", inputs, {"axes": int(axesMask)}, later)
 
     def add_normalization_v2(self, input: ITensor, scale: ITensor, bias: ITensor, axesMask: int) -> Any:
         return self._add(

@@ -6,7 +6,7 @@ import operator
 import os
 from typing import Any
 
-from kiln._options import Profile, Range
+from kiln._options import IoSpec, Profile, Range
 
 from . import _routes
 from . import enums as e
@@ -441,6 +441,7 @@ def build_options(config: IBuilderConfig, network: Any) -> dict[str, Any]:
         "profiles": [p._native() for p in config._profiles],
         "verbosity": _VERBOSITY[config._verbosity.name],
         "embed_plugins": bool(config._plugins),
+        "io": {t.name: IoSpec(dtype=kind) for t, kind in network._boundary_types.items()},
         "strong_types": network.get_flag(e.NetworkDefinitionCreationFlag.STRONGLY_TYPED),
     }
     if on("DISABLE_TIMING_CACHE"):

@@ -8,6 +8,7 @@ from kiln import _kiln
 
 from ._callbacks import IDebugListener, IOutputAllocator, IProfiler
 from ._cuda_driver import ALIGNMENT, Stand, driver
+from ._host_memory import do, is_captured
 from ._log import Scoped, call, fail, no_effect, refuse
 from ._members import Recorder
 from ._strict import Strict
@@ -54,6 +55,7 @@ class IExecutionContext(Strict, Scoped):
         self._kept: dict[str, Any] = {}
         if engine._native.profiles:
             native.set_profile(0)
+            self._take_only_shapes()
 
     @property
     def _logger(self) -> Any:
@@ -89,7 +91,15 @@ class IExecutionContext(Strict, Scoped):
             self._native.clear_inputs()
             self._bound.clear()
         self._profile = profile_index
+        self._take_only_shapes()
         return True
+
+    def _take_only_shapes(self) -> None:
+        """Sets the shapes of inputs for which the profile has one only."""
+        for t in self._engine._native.inputs:
+            known = self._engine._range(self._profile, "shapes", t.name)
+            if known is not None and known[0] == known[2] and -1 in (self._native.input_shape(t.name) or t.shape):
+                self._native.set_input_shape(t.name, list(known[0]))
 
     def set_input_shape(self, name: str, shape: Any) -> bool:
         extents = dims(shape)
@@ -262,7 +272,30 @@ class IExecutionContext(Strict, Scoped):
         return self._run(0, True)
 
     def execute_async_v3(self, stream_handle: int) -> bool:
-        return self._run(int(stream_handle), not self._engine._native.takes_device_addresses)
+        stream, device = int(stream_handle), self._engine._native.takes_device_addresses
+        if not device and is_captured(stream):
+            return self._keep_run(stream)
+        return self._run(stream, not device)
+
+    def _keep_run(self, stream: int) -> bool:
+        """Keeps a run for the graph of a stand-in's stream, with the addresses and shapes of now."""
+        try:
+            self._bind()
+        except Exception as e:
+            return fail(self, e, False)
+        addresses = dict(self._addresses)
+        shapes = {t.name: self._native.input_shape(t.name) or t.shape for t in self._engine._native.inputs}
+
+        def run() -> None:
+            others = self._addresses
+            self._addresses = addresses
+            for name, shape in shapes.items():
+                self._native.set_input_shape(name, list(shape))
+            self._run(0, True)
+            self._addresses = others
+
+        do(stream, run)
+        return True
 
     def _run(self, stream: int, wait: bool) -> bool:
         device = self._engine._native.takes_device_addresses

@@ -12,7 +12,7 @@ from ._context import IExecutionContext
 from ._log import Scoped, fail
 from ._members import Recorder
 from ._strict import Strict
-from ._values import Dims, IHostMemory, volume
+from ._values import Dims, IHostMemory
 from .enums import DataType, SerializationFlag, TensorFormat, TensorIOMode, TensorLocation, from_kiln
 
 
@@ -220,14 +220,11 @@ class ICudaEngine(Strict, Scoped):
         return self._native.aux_streams
 
     def get_engine_stat(self, stat: Any = e.EngineStat.TOTAL_WEIGHTS_SIZE) -> int:
+        """Bytes of weights; -1 for what was stripped of an engine that was not."""
         if e.EngineStat(stat) == e.EngineStat.TOTAL_WEIGHTS_SIZE:
-            return self._native.weight_memory
-        absent = set(self._native.header.absent)
-        if not absent:
-            return 0
-        known = self._native.refitter().weights()
-        sizes = (volume(w.shape) * from_kiln(w.dtype).itemsize for w in known if w.name in absent)
-        return int(sum(sizes))
+            return self._native.weights_size
+        stripped = self._native.stripped_weights_size
+        return -1 if stripped is None else stripped
 
     def is_debug_tensor(self, name: str) -> bool:
         return name in self._native.debug_tensors

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from typing import Any
 
-from ._host_memory import allocate, copy, fill, free
+from ._host_memory import allocate, copy, copy_rows, do, fill, free, handle
+from ._host_pycuda import TOTAL
 
 _CDLL = ctypes.CDLL
-_STREAM = 1
+_TEXTS = {0: b"no error", 1: b"invalid argument"}
+_events: dict[int, float] = {}
 
 
 def _number(value: Any) -> int:
@@ -26,7 +29,7 @@ class _Function:
         return self._run(*args)
 
 
-def _put(pointer: Any, value: int) -> int:
+def _put(pointer: Any, value: float) -> int:
     target = getattr(pointer, "_obj", None)
     if target is None:
         target = pointer.contents
@@ -42,14 +45,36 @@ def _free(address: Any, *_: Any) -> int:
     return 0 if not _number(address) or free(_number(address)) else 1
 
 
-def _memcpy(target: Any, source: Any, size: Any, *_: Any) -> int:
-    copy(_number(target), _number(source), _number(size))
+def _memcpy(target: Any, source: Any, size: Any, kind: Any = None, stream: Any = None) -> int:
+    do(stream, lambda: copy(_number(target), _number(source), _number(size)))
     return 0
 
 
-def _memset(target: Any, byte: Any, size: Any, *_: Any) -> int:
-    fill(_number(target), _number(byte), _number(size))
+def _memcpy_rows(target: Any, pitch: Any, source: Any, other: Any, width: Any, rows: Any, *_: Any) -> int:
+    copy_rows(*(_number(n) for n in (target, pitch, source, other, width, rows)))
     return 0
+
+
+def _memset(target: Any, byte: Any, size: Any, stream: Any = None) -> int:
+    do(stream, lambda: fill(_number(target), _number(byte), _number(size)))
+    return 0
+
+
+def _record(event: Any, stream: Any = None) -> int:
+    _events[_number(event)] = time.perf_counter()
+    return 0
+
+
+def _elapsed(pointer: Any, start: Any, end: Any) -> int:
+    return _put(pointer, (_events.get(_number(end), 0.0) - _events.get(_number(start), 0.0)) * 1e3)
+
+
+def _text(code: Any) -> bytes:
+    return _TEXTS.get(_number(code), b"unknown error")
+
+
+def _sizes(free_bytes: Any, total: Any) -> int:
+    return _put(free_bytes, TOTAL) or _put(total, TOTAL)
 
 
 class HostRuntime:
@@ -59,7 +84,7 @@ class HostRuntime:
 
     def __init__(self) -> None:
         done = _Function(lambda *_: 0)
-        made = _Function(lambda pointer, *_: _put(pointer, _STREAM))
+        made = _Function(lambda pointer, *_: _put(pointer, handle()))
         for name in ("cudaMalloc", "cudaMallocHost", "cudaHostAlloc", "cudaMallocManaged", "cudaMallocAsync"):
             setattr(self, name, _Function(_malloc))
         for name in ("cudaFree", "cudaFreeHost", "cudaFreeAsync"):
@@ -68,13 +93,23 @@ class HostRuntime:
             setattr(self, name, _Function(_memcpy))
         for name in ("cudaMemset", "cudaMemsetAsync"):
             setattr(self, name, _Function(_memset))
-        for name in ("cudaStreamCreate", "cudaStreamCreateWithFlags", "cudaEventCreate"):
+        for name in ("cudaMemcpy2D", "cudaMemcpy2DAsync"):
+            setattr(self, name, _Function(_memcpy_rows))
+        for name in (
+            "cudaStreamCreate cudaStreamCreateWithFlags cudaStreamCreateWithPriority cudaEventCreate cudaEventCreateWithFlags"
+        ).split():
             setattr(self, name, made)
         for name in (
-            "cudaStreamSynchronize cudaStreamDestroy cudaDeviceSynchronize cudaSetDevice cudaGetLastError "
-            "cudaEventRecord cudaEventSynchronize cudaEventDestroy"
+            "cudaStreamSynchronize cudaStreamDestroy cudaStreamQuery cudaStreamWaitEvent cudaDeviceSynchronize cudaSetDevice "
+            "cudaGetLastError cudaPeekAtLastError cudaEventSynchronize cudaEventQuery cudaEventDestroy cudaHostRegister "
+            "cudaHostUnregister cudaProfilerStart cudaProfilerStop"
         ).split():
             setattr(self, name, done)
+        self.cudaEventRecord = _Function(_record)
+        self.cudaEventElapsedTime = _Function(_elapsed)
+        self.cudaGetErrorString = self.cudaGetErrorName = _Function(_text)
+        self.cudaMemGetInfo = _Function(_sizes)
+        self.cudaRuntimeGetVersion = self.cudaDriverGetVersion = _Function(lambda pointer: _put(pointer, 13000))
         self.cudaGetDeviceCount = _Function(lambda pointer: _put(pointer, 1))
         self.cudaGetDevice = _Function(lambda pointer: _put(pointer, 0))
 

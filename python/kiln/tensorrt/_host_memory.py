@@ -1,9 +1,11 @@
-"""Memory of the host in place of a device's: allocations by address, copies."""
+"""Memory of the host in place of a device's: allocations by address, copies, and work of streams that is kept for later."""
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,20 @@ import numpy as np
 _ALIGN = 256
 _live: dict[int, np.ndarray] = {}
 _lock = threading.Lock()
+_numbers = itertools.count(1 << 12)
+_captures: dict[int, list[Callable[[], Any]]] = {}
+
+
+class Handle(int):
+    """A number for a stream, an event or a graph, which is none of CUDA's own."""
+
+    def getPtr(self) -> int:
+        return int(self)
+
+
+def handle(*_: Any) -> Handle:
+    """A number that no other object has."""
+    return Handle(next(_numbers))
 
 
 def allocate(size: int) -> int:
@@ -52,7 +68,46 @@ def copy(target: int, source: int, size: int) -> None:
         ctypes.memmove(target, source, int(size))
 
 
+def copy_rows(target: int, target_pitch: int, source: int, source_pitch: int, width: int, rows: int) -> None:
+    """Copies rows of bytes that lie apart."""
+    for row in range(int(rows)):
+        copy(target + row * int(target_pitch), source + row * int(source_pitch), width)
+
+
 def fill(target: int, byte: int, size: int) -> None:
     """Sets bytes."""
     if size:
         ctypes.memset(target, byte, int(size))
+
+
+def begin_capture(stream: int) -> bool:
+    """Keeps the work of a stream from now on; False for the default streams and one that is captured already."""
+    if int(stream) <= 2 or int(stream) in _captures:
+        return False
+    _captures[int(stream)] = []
+    return True
+
+
+def end_capture(stream: int) -> list[Callable[[], Any]] | None:
+    """The work that a stream kept; None if it kept none."""
+    return _captures.pop(int(stream), None)
+
+
+def is_captured(stream: int) -> bool:
+    """Whether a stream keeps its work."""
+    return int(stream) in _captures
+
+
+def do(stream: Any, action: Callable[[], Any]) -> None:
+    """Does work of a stream, or keeps it where the stream is captured."""
+    kept = _captures.get(_number(stream)) if _captures else None
+    if kept is None:
+        action()
+    else:
+        kept.append(action)
+
+
+def _number(stream: Any) -> int:
+    if stream is None:
+        return 0
+    return int(getattr(stream, "value", stream) or 0)

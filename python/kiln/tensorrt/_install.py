@@ -68,8 +68,8 @@ _FINDER = _Finder()
 def install(host_cuda: bool = False, v8: bool = False) -> None:
     """Makes `import tensorrt` import this module, in this process.
 
-    `v8` takes the module with the interface of TensorRT 8 instead. `host_cuda` also offers `pycuda` and `cuda` (cuda-python) over host
-    memory, for programs that copy by them on a machine without CUDA.
+    `v8` takes the module with the interface of TensorRT 8 instead. `host_cuda` also offers `pycuda`, `cuda` (cuda-python) and
+    `cupy` over host memory, for programs that copy by them on a machine without CUDA.
     """
     module = importlib.import_module(f"{_OWN}.v8" if v8 else _OWN)
     for name in ALIASES:

@@ -52,11 +52,23 @@ class ILayer(Strict):
 
     @property
     def name(self) -> str:
-        return self._native.name
+        return self._network._shown_names.get(self._native, self._native.name)
 
     @name.setter
     def name(self, name: str) -> None:
-        self._try(lambda: setattr(self._native, "name", name))
+        shown = self._network._shown_names
+        shown.pop(self._native, None)
+        try:
+            self._native.name = name
+        except TypeError:
+            raise
+        except Exception as e:
+            # A tensor may have the name of another layer in the original.
+            if not name or self._network._layer_named(name) is not None:
+                fail(self._network, e, None)
+                return
+            self._native.name = self._network._beside(name)
+            shown[self._native] = name
 
     @property
     def metadata(self) -> str:
@@ -382,9 +394,9 @@ class _Fill(ILayer):
             waiting[index] = value._native
             if len(waiting) < 2:
                 return
-            both = dict(waiting)
+            both, params = dict(waiting), self._network._waiting.pop(self._native, {})
             waiting.clear()
-            self._try(lambda: self._native.set_inputs(both))
+            self._try(lambda: self._native.set_inputs(both, **params))
             return
         super().set_input(index, tensor)
 

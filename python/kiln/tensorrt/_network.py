@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -26,7 +27,7 @@ class INetworkDefinition(Strict, Adds, Scoped):
     """A network that is written layer by layer, or that a parser writes."""
 
     def __init__(self, builder: Any, flags: int = 0) -> None:
-        self._builder, self._flags = builder, int(flags)
+        self._builder, self._flags = builder, operator.index(flags)
         self._native = Network("", strongly_typed=bool(self.get_flag(NetworkDefinitionCreationFlag.STRONGLY_TYPED)))
         self._recorder: IErrorRecorder | None = None
         self._weights: dict[int, tuple[Any, Any, str]] = {}
@@ -35,6 +36,11 @@ class INetworkDefinition(Strict, Adds, Scoped):
         self._kernels: dict[int, ILayer] = {}
         # Outputs of layers that are to have eight bits: native layer and index.
         self._eight_bits: set[tuple[Any, int]] = set()
+        # Types that inputs have for the caller, where those of the network differ: by native tensors.
+        self._boundary_types: dict[Any, str] = {}
+        # Names of layers that tensors have, too: by native layers. Tensors that the program named.
+        self._shown_names: dict[Any, str] = {}
+        self._named: set[Any] = set()
         # Parameters that do not fit yet, by native layers.
         self._waiting: dict[Any, dict[str, Any]] = {}
         self._unfused_debug = False
@@ -154,6 +160,27 @@ class INetworkDefinition(Strict, Adds, Scoped):
     def remove_tensor(self, tensor: ITensor) -> None:
         value = _t(tensor)
         self._do(None, lambda: self._native.remove_tensor(value._native))
+
+    def _layer_named(self, name: str) -> Any:
+        """The native layer of this name, if there is one."""
+        shown = next((layer for layer, own in self._shown_names.items() if own == name), None)
+        return shown if shown is not None else self._native.find_layer(name)
+
+    def _beside(self, name: str) -> str:
+        """A free name for a layer whose own name a tensor has."""
+        count = 1
+        while self._native.find_layer(f"{name} (layer {count})") is not None:
+            count += 1
+        return f"{name} (layer {count})"
+
+    def _give_way(self, name: str, tensor: Any) -> bool:
+        """Renames the layer of a name that a tensor is to have; False where a tensor has it, by the program's will."""
+        layer = self._native.find_layer(name)
+        if layer is None or any(t.name == name and t in self._named for t in layer.outputs):
+            return False
+        layer.name = self._beside(name)
+        self._shown_names[layer] = name
+        return True
 
     def _hold(self, layer: ILayer, param: str, value: Any) -> None:
         self._weights[_key(value)] = (value, layer, param)

@@ -112,6 +112,20 @@ def nodes_of(model: bytes) -> list[tuple[str, str, str]]:
     return nodes
 
 
+def _named(label: str, node: tuple[str, str, str]) -> bool:
+    """Whether an error's label is for this node: its name, or operator and output of a node without one."""
+    name, op, output = node
+    return any(label == known for known in (name, f"{op} {output}", f"{op}:{output}", output) if known)
+
+
+def _place(label: str, op: str, data: bytes) -> int:
+    """The index of the node that an error names; -1 for one inside of another node's body."""
+    try:
+        return next((i for i, node in enumerate(nodes_of(data)) if node[1] == op and _named(label, node)), -1)
+    except ValueError:
+        return -1
+
+
 class _Errors(Strict, Scoped):
     _errors: list[ParserError]
     _logger: Any
@@ -127,14 +141,13 @@ class _Errors(Strict, Scoped):
     def clear_errors(self) -> None:
         self._errors.clear()
 
-    def _note(self, error: BaseException, code: ErrorCode) -> bool:
+    def _note(self, error: BaseException, code: ErrorCode, data: bytes = b"") -> bool:
         nodes = getattr(error, "nodes", None)
         if nodes:
-            for place, (name, op, domain, version, reason) in enumerate(nodes):
-                full = f"{domain}.{op}" if domain else op
-                self._errors.append(
-                    ParserError(ErrorCode.UNSUPPORTED_NODE, f"{full} (version {version}): {reason}", place, name, op)
-                )
+            for name, op, domain, version, reason in nodes:
+                text = f"{domain}.{op} (version {version}): {reason}" if domain else f"{op} (version {version}): {reason}"
+                place = _place(name, op, data)
+                self._errors.append(ParserError(ErrorCode.UNSUPPORTED_NODE, text, place, name, op))
         else:
             self._errors.append(ParserError(code, str(error)))
         return fail(self, error, False)
@@ -208,7 +221,7 @@ class OnnxParser(_Errors):
         try:
             notes = native.parse_onnx(data, _folder(path))
         except Exception as e:
-            return self._note(e, ErrorCode.MODEL_DESERIALIZE_FAILED)
+            return self._note(e, ErrorCode.MODEL_DESERIALIZE_FAILED, data)
         for note in notes:
             log(self._logger, Severity.INFO, note)
         return True
@@ -242,9 +255,9 @@ class OnnxParser(_Errors):
             if not nodes:
                 return self._note(e, ErrorCode.MODEL_DESERIALIZE_FAILED)
             refused = {n[0] for n in nodes}
-            self._note(e, ErrorCode.UNSUPPORTED_NODE)
-        for i, (name, op, output) in enumerate(nodes_of(data)):
-            good = not any(label in refused for label in (name, f"{op} {output}", f"{op}:{output}", output) if label)
+            self._note(e, ErrorCode.UNSUPPORTED_NODE, data)
+        for i, node in enumerate(nodes_of(data)):
+            good = not any(_named(label, node) for label in refused)
             if self._parts and self._parts[-1][1] == good:
                 self._parts[-1][0].append(i)
             else:

@@ -187,3 +187,11 @@ PROPERTIES: dict[str, dict[str, tuple[str, str]]] = {
     "IUnsqueezeLayer": {},
 }
 PROPERTIES["IDeconvolutionLayer"] = PROPERTIES["IConvolutionLayer"]
+
+_WORDS = {"elementwise": "ElementWise", "topk": "TopK", "softmax": "Softmax", "lrn": "LRN", "nms": "NMS", "einsum": "Einsum"}
+
+
+def unnamed(kind: str, index: int) -> str:
+    """The name that a layer has as long as the program gives it none; programs name tensors `softmax` or `shape` themselves."""
+    words = _WORDS.get(kind) or " ".join(word.capitalize() for word in kind.split("_"))
+    return f"(Unnamed Layer* {index}) [{words}]"

@@ -7,7 +7,7 @@ from typing import Any
 from ._log import fail, no_effect, refuse
 from ._strict import Strict
 from ._values import Dims, dims
-from .enums import DataType, TensorFormat, TensorLocation, from_kiln, to_kiln
+from .enums import DataType, NetworkDefinitionCreationFlag, TensorFormat, TensorLocation, from_kiln, to_kiln
 
 DLA_FORMATS = 1 << TensorFormat.DLA_LINEAR | 1 << TensorFormat.DLA_HWC4
 
@@ -36,7 +36,17 @@ class ITensor(Strict):
 
     @name.setter
     def name(self, name: str) -> None:
-        self._try(lambda: setattr(self._native, "name", name))
+        try:
+            self._native.name = name
+        except TypeError:
+            raise
+        except Exception as e:
+            # A tensor may have the name of another layer in the original, which gives way here.
+            if not self._network._give_way(name, self._native):
+                fail(self._network, e, None)
+                return
+            self._try(lambda: setattr(self._native, "name", name))
+        self._network._named.add(self._native)
 
     @property
     def shape(self) -> Dims:
@@ -49,12 +59,20 @@ class ITensor(Strict):
 
     @property
     def dtype(self) -> DataType:
-        return from_kiln(self._native.dtype)
+        return from_kiln(self._network._boundary_types.get(self._native, self._native.dtype))
 
     @dtype.setter
     def dtype(self, dtype: DataType) -> None:
-        value = to_kiln(dtype)
-        self._try(lambda: setattr(self._native, "dtype", value))
+        value, boundary = to_kiln(dtype), self._network._boundary_types
+        boundary.pop(self._native, None)
+        try:
+            self._native.dtype = value
+        except Exception as e:
+            # An input whose readers want its own type changes at the boundary alone, but for a network that is strongly typed.
+            if not self.is_network_input or self._network.get_flag(NetworkDefinitionCreationFlag.STRONGLY_TYPED):
+                fail(self._network, e, None)
+            else:
+                boundary[self._native] = value
 
     @property
     def broadcast_across_batch(self) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 import kiln
 import pytest
 
+HERE = Path(__file__).resolve().parent
 ROOT = Path(__file__).resolve().parents[3]
 MODEL = ROOT / "tests" / "data" / "digits" / "lenet_a.onnx"
 FOLDERS = [ROOT / ".cache" / "polygraphy", ROOT / ".cache" / "peer"]
@@ -30,6 +31,10 @@ class Polygraphy:
         (folder / "polygraphy_main.py").write_text(PROGRAM)
 
     def __call__(self, *args: object) -> str:
+        return self.program("polygraphy_main.py", *args)
+
+    def program(self, program: object, *args: object) -> str:
+        """Output of a program that may import Polygraphy."""
         path = [str(Path(kiln.__file__).parents[1]), *(str(f) for f in FOLDERS if f.exists())]
         given = os.environ.get("PYTHONPATH")
         environment = {
@@ -37,7 +42,7 @@ class Polygraphy:
             "KILN_BACKEND": "cpu",
             "PYTHONPATH": os.pathsep.join(path + ([given] if given else [])),
         }
-        command = [sys.executable, "-m", "kiln.tensorrt", "--host-cuda", "polygraphy_main.py", *map(str, args)]
+        command = [sys.executable, "-m", "kiln.tensorrt", "--host-cuda", str(program), *map(str, args)]
         done = subprocess.run(
             command, env=environment, cwd=self.folder, capture_output=True, text=True, timeout=300
         )
@@ -90,3 +95,38 @@ def test_debug_tools_and_templates(polygraphy: Polygraphy) -> None:
     polygraphy("debug", "precision", MODEL, "--fp16", *SHAPES, "--check", *check)
     polygraphy("template", "trt-network", MODEL, "-o", "network.py")
     polygraphy("run", "network.py", "--trt", "--model-type=trt-network-script", *SHAPES, INPUT)
+
+
+def test_its_python_interface(polygraphy: Polygraphy) -> None:
+    text = polygraphy.program(HERE / "polygraphy_program.py", MODEL.parent, polygraphy.folder)
+    assert "OK" in text.splitlines()
+
+
+def test_surgeon_data_and_lint(polygraphy: Polygraphy) -> None:
+    polygraphy("surgeon", "extract", MODEL, "-o", "part.onnx", "--outputs", "/conv1/Conv_output_0:auto")
+    polygraphy("surgeon", "sanitize", "part.onnx", "-o", "folded.onnx", "--fold-constants")
+    polygraphy("run", "folded.onnx", "--trt", "--onnxrt", "--atol=1e-3", "--rtol=1e-3", INPUT, *SHAPES)
+    polygraphy("run", MODEL, "--trt", *SHAPES, INPUT, "--save-inputs=in.json", "--save-results=first.json", "--validate")
+    polygraphy("run", MODEL, "--trt", *SHAPES, "--load-inputs=in.json", "--load-outputs=first.json")
+    assert "input" in polygraphy("inspect", "data", "in.json", "--show-values")
+    polygraphy("check", "lint", MODEL, "-o", "lint.json", "--input-shapes=input:[1,1,28,28]")
+    polygraphy("run", MODEL, "--trt", *SHAPES, INPUT, "--gen-script=generated.py")
+    assert "logits" in polygraphy.program("generated.py")
+
+
+def test_debug_finds_a_part_that_fails(polygraphy: Polygraphy) -> None:
+    check = [sys.executable, "-c", "import sys; sys.exit(b'Gemm' in open('polygraphy_debug.onnx', 'rb').read())"]
+    text = polygraphy("debug", "reduce", MODEL, "-o", "least.onnx", "--model-input-shapes=input:[1,1,28,28]", "--check", *check)
+    assert "Minimum bad model" in text or (polygraphy.folder / "least.onnx").stat().st_size
+    assert b"Gemm" in (polygraphy.folder / "least.onnx").read_bytes()
+    polygraphy("debug", "repeat", "--until=2", "--check", sys.executable, "-c", "pass")
+
+
+def test_an_engine_with_other_weights_and_settings(polygraphy: Polygraphy) -> None:
+    settings = ["--refittable", "--builder-optimization-level=1", "--profiling-verbosity=detailed", "--pool-limit", "workspace:64M"]
+    polygraphy("convert", MODEL, "-o", "lenet.engine", *SHAPES, *settings, "--tactic-sources", "--tf32")
+    polygraphy("convert", MODEL, "--convert-to=trt", "-o", "other.engine", *SHAPES, "--bf16", "--sparse-weights", "--version-compatible")
+    polygraphy("run", "lenet.engine", "--trt", INPUT, "--sequential-runners", "--warm-up=2", "--iterations=3", "--save-results=a.json")
+    polygraphy("run", "other.engine", "--trt", INPUT, "--load-outputs=a.json", "--atol=0.5", "--rtol=0.1")
+    polygraphy("template", "trt-config", *SHAPES, "--fp16", "-o", "config.py")
+    polygraphy("convert", MODEL, "-o", "third.engine", "--trt-config-script=config.py")

@@ -65,7 +65,7 @@ def test_scripts_run_unmodified(
 
 
 def test_there_are_enough_scripts() -> None:
-    assert len(SCRIPTS) >= 20
+    assert len(SCRIPTS) >= 60
 
 
 def command_line(*args: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
