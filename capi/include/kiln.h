@@ -808,6 +808,32 @@ kiln_error_t *kiln_build_engine(const struct kiln_build_t *build,
                                 const kiln_options_t *options,
                                 kiln_engine_t **engine);
 
+/**
+ * Builds and runs a model with the options of a builder, and on another backend that is right, such as "reference". `json` tells, with
+ * the keys of `kiln compare --json`, how outputs and tensors between kernels differ, and which kernel is the first that differs. With
+ * `bisect` further builds find the layers at fault in it ("at_fault"). `names` and `inputs` are the inputs, as many as `count`; names end
+ * with a NUL. |found - wanted| may be at most `atol` + `rtol` * |wanted|. A difference is no error.
+ */
+kiln_error_t *kiln_builder_compare(const struct kiln_builder_t *builder,
+                                   const struct kiln_model_t *model,
+                                   const char *against,
+                                   size_t against_length,
+                                   const char *const *names,
+                                   const DLTensor *inputs,
+                                   size_t count,
+                                   double rtol,
+                                   double atol,
+                                   bool bisect,
+                                   kiln_bytes_t **json);
+
+/**
+ * Asks the backend of a builder for each layer of a model whether it runs it. Nothing is built. `json` lists the layers, each with
+ * "layer", "operators" and "refused": the reason, or null where the backend runs it.
+ */
+kiln_error_t *kiln_builder_network_support(const struct kiln_builder_t *builder,
+                                           const struct kiln_model_t *model,
+                                           kiln_bytes_t **json);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus

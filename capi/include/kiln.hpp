@@ -324,6 +324,23 @@ public:
         check(kiln_builder_build(get(), model.get(), &out));
         return Build(out);
     }
+    // Differences from the results of another backend, as JSON; with `bisect` also the layers at fault.
+    Bytes compare(const Model &model, std::string_view against,
+                  const std::vector<std::pair<std::string, DLTensor>> &inputs, double rtol = 1e-3, double atol = 1e-5,
+                  bool bisect = true) const {
+        std::vector<const char *> names;
+        std::vector<DLTensor> tensors;
+        for (const auto &input : inputs) {
+            names.push_back(input.first.c_str());
+            tensors.push_back(input.second);
+        }
+        return bytes(kiln_builder_compare, get(), model.get(), against.data(), against.size(), names.data(),
+                     tensors.data(), inputs.size(), rtol, atol, bisect);
+    }
+    // The layers of a model, each with the reason why the backend refuses it, as JSON. Nothing is built.
+    Bytes network_support(const Model &model) const {
+        return bytes(kiln_builder_network_support, get(), model.get());
+    }
 
 private:
     static kiln_builder_t *make() {

@@ -158,16 +158,7 @@ pub fn round_to_inputs(
 
 /// Asks for exactly the shapes (and of shape inputs, values) of what is given, where nothing else was asked for.
 pub fn ask_for_given(request: &mut ShapeRequest, given: &Given, io: &[IoTensor]) {
-    for t in inputs(io) {
-        let Some(x) = given.get(&t.name) else { continue };
-        if !request.has(&t.name) {
-            request.fixed(&t.name, &x.shape().iter().map(|&d| d as i64).collect::<Vec<_>>());
-        }
-        if t.is_shape_input && x.dtype().is_int() && !request.has_values(&t.name) {
-            let v = x.to_i64();
-            request.min_values(&t.name, &v).opt_values(&t.name, &v).max_values(&t.name, &v);
-        }
-    }
+    request.take_from(io, given.iter().map(|(name, x)| (name.as_str(), x)));
 }
 
 fn inputs(io: &[IoTensor]) -> impl Iterator<Item = &IoTensor> {

@@ -5,6 +5,7 @@ use crate::element_type::element_type;
 use crate::failure::Failure;
 use crate::io_formats::IoOptions;
 use clap::{ArgGroup, Args, ValueEnum};
+use kiln::compare::Tolerance;
 use kiln::selection::{TacticRecord, TacticRule};
 use kiln::{
     BuildConfig, BuildOptions, Constraints, DType, DeviceChoice, HardwareCompatibility, LayerTypes,
@@ -365,6 +366,12 @@ pub struct TuneOptions {
     /// Trouble that the build takes, from 0 (the fastest build) to 5 (the fastest engine) [default: 3]
     #[arg(long, value_name = "N", alias = "builder-optimization-level")]
     pub optimization_level: Option<usize>,
+    /// Tactics timed for a layer at most [default: 6, as the optimization level says]
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub max_tactics: Option<usize>,
+    /// Times taken of each tactic [default: 5, as the optimization level says]
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub timing_samples: Option<usize>,
     /// Shapes of each profile that kernels are chosen for: the usual ones; with 3 the least and the greatest, too; with 5 or 9 also some
     /// between them
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -390,6 +397,14 @@ pub struct TuneOptions {
     pub no_search: bool,
 }
 
+/// Reads a number from 1 to a million.
+fn count(text: &str) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|n| (1..=1_000_000).contains(n))
+        .ok_or_else(|| "wanted a number from 1 on".into())
+}
+
 /// Limits of pools of memory in bytes, as one option has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pools(pub Vec<(MemoryPool, u64)>);
@@ -400,7 +415,12 @@ fn pools(text: &str) -> Result<Pools, String> {
         let (pool, size) = part.split_once(':').ok_or("wanted POOL:SIZE, as workspace:64")?;
         Ok((pool.parse()?, bytes(size)?))
     };
-    text.split(',').map(one).collect::<Result<_, String>>().map(Pools)
+    let all: Vec<(MemoryPool, u64)> = text.split(',').map(one).collect::<Result<_, String>>()?;
+    let twice = all.iter().enumerate().find(|(i, (pool, _))| all[..*i].iter().any(|(p, _)| p == pool));
+    match twice {
+        Some((_, (pool, _))) => Err(format!("{pool} is given twice")),
+        None => Ok(Pools(all)),
+    }
 }
 
 /// Reads `sms=16,memory=4G`.
@@ -529,6 +549,9 @@ impl ModelOptions {
         if let Some(level) = self.tune.optimization_level {
             defaults.set_optimization_level(level);
         }
+        defaults.max_tactics = self.tune.max_tactics.unwrap_or(defaults.max_tactics);
+        let samples = self.tune.timing_samples.and_then(|n| u32::try_from(n).ok());
+        defaults.samples = samples.unwrap_or(defaults.samples);
         let mut config = BuildConfig {
             refit: self.weights.choice(),
             fold: !self.tune.no_fold,
@@ -605,6 +628,8 @@ impl ModelOptions {
             (t.no_fold, "--no-fold"),
             (t.fold_budget.is_some(), "--fold-budget"),
             (t.optimization_level.is_some(), "--optimization-level"),
+            (t.max_tactics.is_some(), "--max-tactics"),
+            (t.timing_samples.is_some(), "--timing-samples"),
             (t.mem_pool_size.is_some(), "--mem-pool-size"),
             (!self.shapes.opt_profile.is_empty(), "--opt-profile"),
             (!t.replace_by_plugin.is_empty(), "--replace-by-plugin"),
@@ -655,6 +680,13 @@ pub struct ToleranceOptions {
     pub atol: f64,
 }
 
+impl ToleranceOptions {
+    /// The tolerance.
+    pub fn tolerance(&self) -> Tolerance {
+        Tolerance { rtol: self.rtol, atol: self.atol }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -680,7 +712,15 @@ mod tests {
         assert_eq!(read("workspace:64,tactic-shared-memory:64K"), Ok(wanted));
         assert_eq!(read("tactic-dram:0.5G"), Ok(vec![(MemoryPool::TacticDram, 512 << 20)]));
         assert_eq!(read("workspace:7B"), Ok(vec![(MemoryPool::Workspace, 7)]));
-        for wrong in ["workspace", "workspace:", "workspace:-1", "workspace:1T", "workspace:0.3B", "dla:1"] {
+        for wrong in [
+            "workspace:1,workspace:2",
+            "workspace",
+            "workspace:",
+            "workspace:-1",
+            "workspace:1T",
+            "workspace:0.3B",
+            "dla:1",
+        ] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
     }

@@ -7,7 +7,7 @@ use crate::print::{Printer, dims};
 use crate::progress::Bar;
 use crate::session::{Session, discover, load_layers};
 use crate::signals;
-use kiln::{BuildOptions, BuildReport, Built, Engine, Model, Profile, ShapeRequest, Tensor};
+use kiln::{BuildOptions, BuildReport, Built, Engine, Model, Profile, Progress, ShapeRequest, Tensor};
 use kiln_ir::stop::{self, Stop, StopFlag};
 use std::path::Path;
 
@@ -53,7 +53,9 @@ fn open_plan(
     }
     if let Some(asked) = model.backend.backend.as_ref().filter(|b| *b != backend) {
         return Err(Failure::Input(format!(
-            "{} was built for the backend \"{backend}\", not \"{asked}\": build the model for it",
+            "{} was built for the backend \"{backend}\", not \"{asked}\": build the model for it, or the engine itself if it is portable: \
+             kiln build {} --backend {asked}",
+            path.display(),
             path.display()
         )));
     }
@@ -140,20 +142,29 @@ pub fn build(
     session: &Session,
     out: &Printer,
 ) -> Result<Built, Failure> {
+    let builder = Engine::builder().options(options.clone()).backends(session.backends.clone());
+    watched(session, out, |progress| builder.build_plan_with_progress(network, progress))
+}
+
+/// Does what builds, with a progress bar. Signals end it.
+pub fn watched<T>(
+    session: &Session,
+    out: &Printer,
+    work: impl FnOnce(Progress<'_>) -> Result<T, kiln::Error>,
+) -> Result<T, Failure> {
     let mut bar = Bar::default();
     // Signals end long layers that are computed at build, too.
     let flag = StopFlag::new();
     let set = flag.clone();
     signals::on_signal(move || set.set(Stop::Now));
-    let built = stop::scope(&flag, || {
-        let builder = Engine::builder().options(options.clone()).backends(session.backends.clone());
-        builder.build_plan_with_progress(network, &mut |phase, done, total| {
+    let result = stop::scope(&flag, || {
+        work(&mut |phase, done, total| {
             bar.set(phase, done, total);
             signals::received().is_none()
         })
     });
     drop(bar);
-    Ok(built.inspect_err(|_| tell_refusals(session, out))?)
+    Ok(result.inspect_err(|_| tell_refusals(session, out))?)
 }
 
 /// Says once what was assumed or left to another backend.

@@ -86,4 +86,17 @@ fn pools_are_checked_and_levels_decide_what_is_timed() {
     assert_eq!(timed[..2], [0, 0]);
     assert!(timed[2] > 0 && timed[2] <= timed[3] && timed[3] <= timed[4], "{timed:?}");
     assert_eq!(timed[4], timed[5], "levels above 5 are 5");
+    let with = |more: &[&str]| {
+        let cache = f.name("counted.jsonl");
+        std::fs::remove_file(&cache).unwrap_or_default();
+        let all = [&shape[..], &["--timing-cache", &cache], more].concat();
+        let timed = run(&build(&f, &all)).json()["tactics_timed"].as_u64().unwrap();
+        let shown = ok(&["cache", "show", &cache, "--json"]).json();
+        let samples = |l: &serde_json::Value| l["samples_ns"].as_array().unwrap().len();
+        (timed, shown.as_array().unwrap().iter().map(samples).max())
+    };
+    let (fewest, samples) = with(&["--max-tactics", "1", "--timing-samples", "2"]);
+    assert!(fewest < timed[3] && samples == Some(2), "{fewest} of {timed:?}, {samples:?} samples");
+    let r = run(&build(&f, &[&shape[..], &["--mem-pool-size", "workspace:1,workspace:2"]].concat()));
+    assert!(r.code == 2 && r.stderr.contains("workspace is given twice"), "{}", r.stderr);
 }

@@ -68,6 +68,7 @@ fn entries_of_a_cache_are_pinned_and_edited() {
     ] {
         let r = kiln(&[&["cache"], &args[..]].concat());
         assert!(r.code == 1 && r.stderr.contains(wanted), "{args:?}: {}", r.stderr);
+        assert!(!r.stderr.contains("cannot access"), "the file is readable: {}", r.stderr);
     }
     assert_eq!(kiln(&["cache", "edit", &cache, "--key", key, "--tactic", tactic]).code, 2);
 }
@@ -107,7 +108,44 @@ fn recorded_tactics_are_replayed_to_the_same_bytes() {
     let r =
         kiln(&["build", &model, "-o", &f.name("bn.kiln"), "--backend", "cpu", "--record-tactics", &model]);
     assert_eq!(r.code, 1, "a model is no place for a record: {}", r.stderr);
+    assert!(!f.path("bn.kiln").exists(), "the place of the record is looked at before the build");
+    let own = f.name("own.kiln");
+    let r = kiln(&["build", &model, "-o", &own, "--backend", "cpu", "--record-tactics", &own]);
+    assert!(
+        r.code == 1 && r.stderr.contains("cannot be the engine and its recorded tactics"),
+        "{}",
+        r.stderr
+    );
     assert!(std::fs::metadata(&model).unwrap().len() > 100_000);
+}
+
+/// Times that a device took decide alike where it is not: the backend is there, and no driver.
+#[test]
+fn times_of_a_device_are_replayed_without_it() {
+    let f = Folder::new();
+    let (model, engine, again, record) =
+        (common::digits("lenet_a.onnx"), f.name("e.kiln"), f.name("again.kiln"), f.name("tactics.jsonl"));
+    let shape = ["--shapes", "input:1x1x28x28"];
+    let build =
+        ["build", &model, "-o", &engine, "--backend", "wgpu", "--max-tactics", "2", "--timing-samples", "1"];
+    let r = kiln(&[&build[..], &shape, &["--record-tactics", &record, "--json"]].concat());
+    if r.code != 0 && std::env::var_os("KILN_REQUIRE_WGPU").is_none() {
+        return eprintln!("skipped: {}", r.stderr);
+    }
+    assert!(r.json()["tactics_timed"].as_u64() > Some(2), "{}{}", r.stdout, r.stderr);
+    let elsewhere = |args: &[&str]| {
+        let mut command = std::process::Command::new(common::command());
+        for drivers in ["VK_ICD_FILENAMES", "VK_DRIVER_FILES"] {
+            command.env(drivers, "/nonexistent");
+        }
+        command.args(args).env_remove("KILN_PLUGIN_PATH").output().unwrap()
+    };
+    let refused = elsewhere(&[&build[..], &shape].concat());
+    assert_eq!(refused.status.code(), Some(1), "a device is there");
+    let replay = ["build", &model, "-o", &again, "--target", &engine, "--replay-tactics", &record];
+    let done = elsewhere(&[&replay[..], &shape].concat());
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert!(std::fs::read(&again).unwrap() == std::fs::read(&engine).unwrap(), "a replay has other bytes");
 }
 
 #[test]
@@ -126,4 +164,8 @@ fn tactics_are_forced_and_forbidden_by_layer() {
     assert!(r.code == 1 && r.stderr.contains("forces nothing"), "{}", r.stderr);
     assert_eq!(kiln(&["build", &model, "-o", &f.name("e.kiln"), "--tactics", "conv"]).code, 2);
     conv(&f, &["--no-timing", "--deterministic"]);
+    let lost =
+        ["build", &model, "-o", &f.name("e.kiln"), "--backend", "cpu", "--tactics", "conv9=fast,*=!none"];
+    let r = ok(&lost);
+    assert!(r.stderr.contains("\"conv9=fast\"") && !r.stderr.contains("\"*="), "{}", r.stderr);
 }

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +110,27 @@ def refused_layers(
     return _kiln.refused_layers_native(model(source), options_of(options, changes))
 
 
+def compare(
+    source: ModelLike,
+    inputs: Mapping[str, Any],
+    against: str = "reference",
+    *,
+    rtol: float = 1e-3,
+    atol: float = 1e-5,
+    bisect: bool = True,
+    options: BuildOptions | None = None,
+    **changes: Unpack[OptionNames],
+) -> dict[str, Any]:
+    """Builds and runs a model by the options, and on another backend that is right, and compares the results.
+
+    The dictionary has the keys of `kiln compare --json`: `agrees`, `outputs`, `layers` (tensors between the kernels of the engine),
+    `first_layer_that_differs`, and with `bisect` also `at_fault`: the layers at fault inside of that kernel, found by further builds.
+    """
+    report = _kiln.compare_native(model(source), inputs, against, rtol, atol, bisect, options_of(options, changes))
+    found: dict[str, Any] = json.loads(report)
+    return found
+
+
 def refit(engine: Engine, weights: Mapping[str, Any] | str) -> RefitReport:
     """Replaces weights of an engine: by name, or those of a file (safetensors, NPZ, ONNX)."""
     refitter = engine.refitter()
@@ -165,6 +187,7 @@ __all__ = [
     "backends",
     "build",
     "calibrate",
+    "compare",
     "define_layer",
     "element_types",
     "load_plugin",

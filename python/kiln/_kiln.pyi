@@ -446,6 +446,17 @@ def calibrate_native(
 def refused_layers_native(model: Model, options: BuildOptions) -> list[tuple[str, str]]:
     """Layers that the backend refuses, with reasons."""
 
+def compare_native(
+    model: Model,
+    inputs: Mapping[str, TensorLike],
+    against: str,
+    rtol: float,
+    atol: float,
+    bisect: bool,
+    options: BuildOptions,
+) -> str:
+    """Compares an engine with another backend, as JSON. `kiln.compare` is the form for users."""
+
 def read_calibration(table: str) -> dict[str, tuple[float, float]]:
     """Ranges of the tensors of a calibration table."""
 
@@ -485,6 +496,12 @@ class Engine:
     @property
     def weight_memory(self) -> int:
         """Bytes of the weights."""
+    @property
+    def weights_size(self) -> int:
+        """Bytes of the weights that layers read, those of a stripped plan included."""
+    @property
+    def stripped_weights_size(self) -> int | None:
+        """Bytes of those that the plan left out as it was read; None for a plan that was not stripped."""
     @property
     def takes_device_addresses(self) -> bool:
         """Whether addresses are those of a device (CUDA); else they are host addresses."""

@@ -1,6 +1,6 @@
 //! Plans that were built, and the functions of the module that build.
 
-use crate::building::{build, calibrated};
+use crate::building::{build, calibrated, compare};
 use crate::engine::Engine;
 use crate::errors::{Raise, argument};
 use crate::header::PlanHeader;
@@ -8,7 +8,9 @@ use crate::model::Model;
 use crate::options::{of_keywords, prepare};
 use crate::report::BuildReport;
 use crate::scope::detached;
+use crate::tensor::host_tensor;
 use kiln::calibration::CalibrationTable;
+use kiln::compare::Compare;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::collections::HashMap;
@@ -106,4 +108,25 @@ pub fn refused_layers_native(
     let (builder, model) = (&prepared.builder, model.get().0.clone());
     let support = detached(py, || builder.network_support(model))?;
     Ok(support.refused().map(|l| (l.layer.clone(), l.refused.clone().unwrap_or_default())).collect())
+}
+
+/// Runs a network by these options and on a backend that is right, and tells the differences as JSON.
+#[pyfunction]
+#[allow(clippy::too_many_arguments, reason = "each is one of the function's in Python")]
+pub fn compare_native(
+    py: Python<'_>,
+    model: &Bound<'_, Model>,
+    inputs: HashMap<String, Bound<'_, PyAny>>,
+    against: &str,
+    rtol: f64,
+    atol: f64,
+    bisect: bool,
+    options: &Bound<'_, PyAny>,
+) -> PyResult<String> {
+    let given = inputs.iter().map(|(name, data)| Ok((name.as_str(), host_tensor(data)?)));
+    let given = given.collect::<PyResult<Vec<_>>>()?;
+    let mut settings = Compare::against(against).tolerance(rtol, atol);
+    settings.bisect = bisect;
+    compare(py, model.get().0.clone(), prepare(options, None)?, &given, &settings)
+        .map(|c| c.to_json().to_string())
 }

@@ -5,6 +5,8 @@ use crate::errors::argument;
 use crate::options::{Prepared, calibration_algorithm};
 use crate::scope::{Raised, detached};
 use kiln::calibration::{CalibrationTable, Calibrator};
+use kiln::compare::{Compare, Comparison};
+use kiln::{EngineBuilder, Progress};
 use pyo3::prelude::*;
 use std::collections::HashMap;
 
@@ -22,14 +24,37 @@ fn finished<T>(py: Python<'_>, raised: &Raised, result: PyResult<T>) -> PyResult
 }
 
 /// Builds a plan with prepared options.
-pub fn build(py: Python<'_>, model: kiln::Model, mut prepared: Prepared<'_>) -> PyResult<kiln::Built> {
+pub fn build(py: Python<'_>, model: kiln::Model, prepared: Prepared<'_>) -> PyResult<kiln::Built> {
+    follow(py, model, prepared, |builder, model, progress| builder.build_plan_with_progress(model, progress))
+}
+
+/// Builds and runs a network by prepared options and on another backend, and compares the results.
+pub fn compare(
+    py: Python<'_>,
+    model: kiln::Model,
+    prepared: Prepared<'_>,
+    inputs: &[(&str, kiln::Tensor)],
+    settings: &Compare,
+) -> PyResult<Comparison> {
+    follow(py, model, prepared, |builder, model, progress| {
+        builder.compare_with_progress(model, inputs, settings, progress)
+    })
+}
+
+/// Calibrates where that is asked for, and does what builds; the progress goes to the callback of the options.
+fn follow<T: Send>(
+    py: Python<'_>,
+    model: kiln::Model,
+    mut prepared: Prepared<'_>,
+    work: impl FnOnce(&EngineBuilder, kiln::Model, Progress<'_>) -> Result<T, kiln::Error> + Send,
+) -> PyResult<T> {
     if let Some(batches) = prepared.batches.take() {
         let table = calibrated(py, &model, &batches, &prepared)?;
         prepared.set_ranges(&table);
     }
     let Prepared { builder, raised, progress, .. } = &prepared;
     let mut follow = callbacks::progress(progress.clone(), raised.clone());
-    let result = detached(py, || builder.build_plan_with_progress(model, &mut follow));
+    let result = detached(py, || work(builder, model, &mut follow));
     if let Some(progress) = progress {
         // A bar that is shown ends with the build, however that ended.
         progress.call(|bar| match bar.getattr("close") {

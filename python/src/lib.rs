@@ -50,6 +50,7 @@ fn _kiln(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(build::build_native, m)?)?;
     m.add_function(wrap_pyfunction!(build::calibrate_native, m)?)?;
     m.add_function(wrap_pyfunction!(build::refused_layers_native, m)?)?;
+    m.add_function(wrap_pyfunction!(build::compare_native, m)?)?;
     m.add_function(wrap_pyfunction!(build::read_calibration, m)?)?;
     m.add_function(wrap_pyfunction!(plugins::add_libraries, m)?)?;
     m.add_function(wrap_pyfunction!(plugins::backends, m)?)?;

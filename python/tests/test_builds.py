@@ -245,6 +245,23 @@ def test_support_is_asked_without_a_build():
         kiln.refused_layers(MODEL, backend="none")
 
 
+def test_engines_are_compared_with_another_backend():
+    text = b'graph "f" { input %x: f32[1024] %a = neg(%x) %b = exp(%a) %c = abs(%b) output %c }'
+    inputs = {"x": np.linspace(-6, 6, 1024, dtype=np.float32)}
+    found = kiln.compare(text, inputs, backend="cpu", estimates=True)
+    assert found["agrees"] and found["wanted"] == "reference" and found["found"] == "cpu"
+    assert found["first_layer_that_differs"] is None and found["at_fault"] is None
+    # Bit for bit exp is the first that differs, and its neighbours are exact.
+    exact = kiln.compare(text, inputs, backend="cpu", estimates=True, rtol=0, atol=0)
+    assert not exact["agrees"] and exact["at_fault"]["layers"] == ["b"]
+    assert kiln.compare(text, inputs, backend="cpu", estimates=True, rtol=0, atol=0, bisect=False)["at_fault"] is None
+    assert kiln.compare(text, inputs, "cpu", backend="cpu", estimates=True, rtol=0, atol=0)["agrees"]
+    with pytest.raises(kiln.InvalidArgument, match="no backend"):
+        kiln.compare(text, inputs, "none", backend="cpu")
+    with pytest.raises(kiln.Error, match='"x"'):
+        kiln.compare(text, {}, backend="cpu")
+
+
 def test_plugins_are_searched_by_policy():
     for policy in ("off", "manifest"):
         with pytest.raises(kiln.InvalidArgument, match='no backend "wgpu"'):

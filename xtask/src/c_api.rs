@@ -66,6 +66,8 @@ const FULL: Header = Header {
         "progress",
         "selector",
         "build",
+        "compare",
+        "support",
     ],
     types: &[],
     guard: "KILN_H",

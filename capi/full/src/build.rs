@@ -4,7 +4,7 @@ use crate::calibration::measure;
 use crate::model::kiln_model_t;
 use crate::wishes::{Wishes, kiln_builder_t};
 use kiln::report::BuildError;
-use kiln::{Built, Engine, Error};
+use kiln::{Built, Engine, EngineBuilder, Error, Model};
 use kiln_c_core::bytes::kiln_bytes_t;
 use kiln_c_core::engine::kiln_engine_t;
 use kiln_c_core::error::{Fail, guard, kiln_error_t, quietly};
@@ -35,23 +35,8 @@ pub unsafe extern "C" fn kiln_builder_build(
             let model = handle::shared(model, "model")?;
             (out, b.cell.enter()?.clone(), model.model.clone())
         };
-        let Wishes { mut options, choice, progress, recorder, calibration } = wishes;
-        let mut builder = Engine::builder().options(options.clone()).plugins(choice.plugins);
-        if let Some(device) = choice.device {
-            builder = builder.device(device);
-        }
-        if let Some(recorder) = recorder {
-            builder = builder.error_recorder(recorder);
-        }
-        let mut table = None;
-        if let Some(calibration) = calibration {
-            let measured = measure(&calibration, &model, &builder)?;
-            for (name, range) in measured.ranges() {
-                options.config.ranges.entry(name).or_insert(range);
-            }
-            builder = builder.options(options);
-            table = Some(measured.to_text());
-        }
+        let progress = wishes.progress.clone();
+        let (builder, table) = prepared(wishes, &model)?;
         let mut tell = |phase: &str, done, steps| progress.as_ref().is_none_or(|p| p(phase, done, steps));
         let built = builder.build_plan_with_progress(model, &mut tell).map_err(fail)?;
         out.put(kiln_build_t { built, calibration: table });
@@ -59,7 +44,26 @@ pub unsafe extern "C" fn kiln_builder_build(
     })
 }
 
-fn fail(error: Error) -> Fail {
+/// A builder with the settings of the caller, and the table of the calibration where one was asked for.
+pub(crate) fn prepared(wishes: Wishes, model: &Model) -> Result<(EngineBuilder, Option<String>), Fail> {
+    let Wishes { mut options, choice, recorder, calibration, .. } = wishes;
+    let mut builder = Engine::builder().options(options.clone()).plugins(choice.plugins);
+    if let Some(device) = choice.device.clone() {
+        builder = builder.device(device);
+    }
+    if let Some(recorder) = recorder {
+        builder = builder.error_recorder(recorder);
+    }
+    let Some(calibration) = calibration else { return Ok((builder, None)) };
+    let measured = measure(&calibration, model, &builder)?;
+    for (name, range) in measured.ranges() {
+        options.config.ranges.entry(name).or_insert(range);
+    }
+    options.device = choice.device;
+    Ok((builder.options(options), Some(measured.to_text())))
+}
+
+pub(crate) fn fail(error: Error) -> Fail {
     let cancelled = matches!(error, Error::Build { source: BuildError::Cancelled, .. });
     let fail = Fail::from(error);
     if cancelled { fail.cancelled() } else { fail }

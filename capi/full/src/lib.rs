@@ -11,12 +11,14 @@
 pub mod build;
 pub mod builder;
 pub mod calibration;
+pub mod compare;
 pub mod model;
 pub mod network;
 pub mod precision;
 pub mod progress;
 pub mod selector;
 pub mod settings;
+pub mod support;
 pub mod wishes;
 
 pub use kiln_c_core::*;

@@ -12,10 +12,11 @@ use crate::subject::{self, session_for};
 use crate::trace;
 use clap::ValueEnum;
 use kiln::{BuildOptions, BuildReport, Built, Model, Monitor, Plan, Verbosity};
-use kiln_files::Content;
+use kiln_files::{Content, Replacement};
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 /// Build an engine from a model
 #[derive(Debug, clap::Args)]
@@ -82,10 +83,20 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     };
     // An output that cannot be written is found before the build, not after it.
     let place = Plan::replacement(&args.output)?;
-    let read = [Some(&args.model), options.timing_cache.as_ref(), model.backend.target.as_ref()];
+    let read = [
+        Some(&args.model),
+        options.timing_cache.as_ref(),
+        model.backend.target.as_ref(),
+        model.tune.replay_tactics.as_ref(),
+    ];
+    let read: Vec<&Path> = read.into_iter().flatten().map(PathBuf::as_path).collect();
     place
-        .refuse_inputs(read.into_iter().flatten().map(PathBuf::as_path))
+        .refuse_inputs(read.iter().copied())
         .map_err(|source| Failure::File { path: args.output.clone(), source })?;
+    let record_place = match &model.tune.record_tactics {
+        Some(path) => Some(record_place(path, &read, &place)?),
+        None => None,
+    };
     let network = Model::open(&args.model)?;
     model.io.apply(network.io_tensors(), &mut options.config)?;
     model.calibration.apply(&network, &mut options, &session.backends, out)?;
@@ -102,9 +113,10 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     }
     subject::tell(&report, out);
     plan.write_into(place)?;
-    if let Some(path) = &model.tune.record_tactics {
-        let written = kiln_files::replace(path, Some(RECORD), record.to_text().as_bytes());
-        written.map_err(|source| Failure::File { path: path.clone(), source })?;
+    if let Some(mut place) = record_place {
+        let path = place.target().to_owned();
+        let written = place.write_all(record.to_text().as_bytes()).and_then(|()| place.commit());
+        written.map_err(|source| Failure::File { path, source })?;
     }
     let size = std::fs::metadata(&args.output)
         .map_err(|source| Failure::File { path: args.output.clone(), source })?
@@ -135,6 +147,22 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         accuracy.print(out);
     }
     Ok(())
+}
+
+/// The place of recorded tactics, which is no file that the build reads or writes.
+fn record_place(path: &Path, read: &[&Path], engine: &Replacement) -> Result<Replacement, Failure> {
+    let fail = |source| Failure::File { path: path.to_owned(), source };
+    let place = Replacement::create(path, Some(RECORD)).map_err(fail)?;
+    // The record may be made of one that is replayed.
+    let read = read.iter().copied().filter(|r| *r != path);
+    place.refuse_inputs(read).map_err(fail)?;
+    if place.target() == engine.target() {
+        return Err(Failure::Input(format!(
+            "{} cannot be the engine and its recorded tactics",
+            path.display()
+        )));
+    }
+    Ok(place)
 }
 
 /// Errors of the layers of what was built.

@@ -206,17 +206,24 @@ fn change(
     file: &Path,
     start: &str,
     out: &Printer,
-    f: impl FnOnce(&mut TimingCache, &str) -> Result<(), String>,
+    f: impl Fn(&mut TimingCache, &str) -> Result<(), String>,
 ) -> Result<(), Failure> {
     if let Err(source) = std::fs::metadata(file) {
         return Err(Failure::File { path: file.to_owned(), source });
     }
-    let changed = TimingCache::update_file(file, |cache| {
+    let mut refused = None;
+    let edit = |cache: &mut TimingCache| {
         let key = cache.key_of(start)?;
         f(cache, &key)?;
         Ok((cache.part([&key]), key))
+    };
+    let changed = TimingCache::update_file(file, |cache| {
+        edit(cache).inspect_err(|why: &String| refused = Some(why.clone()))
     });
-    let (entry, key) = changed.map_err(|source| Failure::File { path: file.to_owned(), source })?;
+    let (entry, key) = changed.map_err(|source| match refused {
+        Some(why) => Failure::Input(format!("{}: {why}", file.display())),
+        None => Failure::File { path: file.to_owned(), source },
+    })?;
     if entry.is_empty() {
         out.value(&Value::Array(Vec::new()));
         out.line(format!("removed {key}"));

@@ -2,12 +2,13 @@
 
 use crate::arrays::{self, ArrayPath, array_path};
 use crate::cmd::host::{host_json, print_host};
-use crate::diff::Diff;
+use crate::diff::{HEAD, row};
 use crate::failure::Failure;
 use crate::given::InputOptions;
 use crate::options::{LimitOptions, ModelOptions, ToleranceOptions};
 use crate::print::{Printer, dims, number};
 use crate::{signals, subject};
+use kiln::compare::{Diff, Tolerance};
 use kiln::{Elems, ExecutionContext, Tensor};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -69,14 +70,14 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     }
     let accuracy = args.accuracy.as_ref().map(|p| accuracy(&outputs, p)).transpose()?;
     let diffs = match &args.expect {
-        Some(path) => expect(path, &outputs, &args.tolerance, out)?,
+        Some(path) => expect(path, &outputs, &args.tolerance.tolerance(), out)?,
         None => Vec::new(),
     };
     out.value(&json!({
         "backend": s.engine.backend(),
         "device": s.engine.target().device,
         "outputs": outputs.iter().map(|(n, t)| output_json(n, t)).collect::<Vec<_>>(),
-        "expected": diffs.iter().map(Diff::json).collect::<Vec<_>>(),
+        "expected": diffs.iter().map(Diff::to_json).collect::<Vec<_>>(),
         "accuracy": accuracy.map(|(correct, of)| json!({
             "correct": correct, "of": of, "accuracy": correct as f64 / of.max(1) as f64,
         })),
@@ -86,7 +87,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     out.line(format!("{} on {} ({})", s.engine.name(), s.engine.backend(), s.engine.target().device));
     let head = ["output", "type", "shape", "min", "max", "mean", "elements"];
     out.table(&head, outputs.iter().map(|(n, t)| output_row(n, t)).collect());
-    out.table(&Diff::HEAD, diffs.iter().map(Diff::row).collect());
+    out.table(&HEAD, diffs.iter().map(row).collect());
     if let Some((correct, of)) = accuracy {
         out.line(format!("accuracy: {correct} of {of} ({:.1} %)", 100.0 * correct as f64 / of.max(1) as f64));
     }
@@ -164,7 +165,7 @@ fn output_json(name: &str, t: &Tensor) -> Value {
 fn expect(
     path: &Path,
     outputs: &[(String, Tensor)],
-    tolerance: &ToleranceOptions,
+    tolerance: &Tolerance,
     out: &Printer,
 ) -> Result<Vec<Diff>, Failure> {
     let mut wanted = arrays::read_archive(path)?;

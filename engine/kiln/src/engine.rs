@@ -286,6 +286,14 @@ impl EngineBuilder {
         }
     }
 
+    /// A builder with the plug-ins and backends of this one, and what it says of loading an engine if that is asked for.
+    #[cfg(feature = "build")]
+    pub(crate) fn plain(&self, loading: bool) -> EngineBuilder {
+        let load = if loading { self.load.clone() } else { LoadOptions::default() };
+        let (plugins, backends) = (self.plugins.clone(), self.backends.clone());
+        EngineBuilder { plugins, backends, load, ..EngineBuilder::default() }
+    }
+
     pub(crate) fn found(&self) -> Backends {
         self.backends.clone().unwrap_or_else(|| backends(&self.plugins).0)
     }

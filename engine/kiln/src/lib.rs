@@ -72,6 +72,8 @@ pub mod calibration;
 #[cfg(feature = "build")]
 mod calibration_table;
 mod codes;
+#[cfg(feature = "build")]
+pub mod compare;
 mod engine;
 mod error;
 #[cfg(feature = "build")]
@@ -121,8 +123,8 @@ pub use kiln_plan::{
 };
 pub use kiln_runtime::{
     Backends, Canceller, DebugListener, ExecutionContext, LayerCost, LayerTime, LoadOptions, NamedWeight,
-    OutputAllocator, Outputs, RecipeReport, RefitReport, RefitTask, Refitter, RunCounters, RuntimeError,
-    TemporaryAllocator, strip, verify_recipes,
+    OutputAllocator, Outputs, RecipeReport, RefitReport, RefitTask, RefitTimes, Refitter, RunCounters,
+    RuntimeError, TemporaryAllocator, strip, verify_recipes,
 };
 
 #[cfg(feature = "build")]

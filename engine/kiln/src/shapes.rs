@@ -1,7 +1,7 @@
 //! Shapes that a user asks for, completed to a profile.
 
 use crate::Error;
-use kiln_ir::Dim;
+use kiln_ir::{Dim, Tensor};
 use kiln_runtime::{IoMode, IoTensor, Profile};
 use std::collections::{BTreeMap, HashMap};
 
@@ -94,6 +94,20 @@ impl ShapeRequest {
     pub fn max_values(&mut self, name: &str, values: &[i64]) -> &mut Self {
         self.values.entry(name.to_owned()).or_default().max = Some(values.to_vec());
         self
+    }
+
+    /// Asks for exactly the shapes of these tensors, and of shape inputs for their elements, where nothing else was asked for.
+    pub fn take_from<'a>(&mut self, io: &[IoTensor], given: impl IntoIterator<Item = (&'a str, &'a Tensor)>) {
+        for (name, x) in given {
+            let Some(t) = io.iter().find(|t| t.mode == IoMode::Input && t.name == name) else { continue };
+            if !self.has(name) {
+                self.fixed(name, &x.shape().iter().map(|&d| d as i64).collect::<Vec<_>>());
+            }
+            if t.is_shape_input && x.dtype().is_int() && !self.has_values(name) {
+                let v = x.to_i64();
+                self.min_values(name, &v).opt_values(name, &v).max_values(name, &v);
+            }
+        }
     }
 
     /// Completes the request to a profile of these inputs. A dimension that is not set is the network's own

@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use kiln::bisect::{Culprit, culprit};
-use kiln::{Backend, BackendError, Backends, BuildOptions, DType, DiscoverOptions, Engine, Network};
-use kiln::{Target, Tensor, TensorType};
+use kiln::compare::{Compare, Compared};
+use kiln::{Backend, BackendError, Backends, BuildConfig, BuildOptions, DType, DiscoverOptions, Engine};
+use kiln::{EngineBuilder, Network, Target, Tensor, TensorType};
 use kiln_backend::{Device, Executable, Program, Region, Tactic, TimeRequest};
 use kiln_ir::{Attrs, Op};
 use std::sync::Arc;
@@ -118,4 +119,85 @@ fn the_layer_at_fault_is_found_wherever_it_is() {
 fn messages_name_the_layer_and_the_kernel() {
     let text = found(&["sin", "tanh", "cos"]).to_string();
     assert!(text.contains("the layer at fault is \"tanh1\" of the kernel \"sin0 + tanh1"), "{text}");
+}
+
+/// The oracle, and the faulty backend as "cpu".
+fn sides() -> Backends {
+    let right = kiln::backends(&DiscoverOptions::linked()).0;
+    let mut both = Backends::new();
+    both.register(right.get(kiln::REFERENCE).unwrap()).unwrap();
+    both.register(Arc::new(Faulty(right.get("cpu").unwrap()))).unwrap();
+    both
+}
+
+fn builder() -> EngineBuilder {
+    let config = BuildConfig { estimates: true, ..BuildConfig::default() };
+    Engine::builder().backends(sides()).backend("cpu").config(config)
+}
+
+fn x() -> [(&'static str, Tensor); 1] {
+    [("x", Tensor::f32(&[8], &[-0.9, -0.5, -0.2, 0.1, 0.3, 0.5, 0.7, 0.9]).unwrap())]
+}
+
+#[test]
+fn a_comparison_finds_the_layer_at_fault_of_an_engine_as_it_ships() {
+    let net = network(&["sigmoid", "sin", "tanh", "cos"]);
+    let settings = Compare::against(kiln::REFERENCE).bisect();
+    let found = builder().compare(&net, &x(), &settings).unwrap();
+    assert!(!found.agrees() && found.layers.len() == 1, "one kernel: {}", found.to_json());
+    let culprit = found.culprit.as_ref().unwrap();
+    assert_eq!((&culprit.layers[..], culprit.tensor.as_str()), (&["tanh2".to_owned()][..], "t2"));
+    let json = found.to_json();
+    assert_eq!((&json["wanted"], &json["found"]), (&"reference".into(), &"cpu".into()));
+    assert_eq!(json["at_fault"]["layers"][0], "tanh2");
+    assert_eq!(json["first_layer_that_differs"]["name"], json["outputs"][0]["name"]);
+    // What differs is decided by the tolerance, and nothing is looked for where all agree.
+    let wide = builder().compare(&net, &x(), &settings.clone().tolerance(1.0, 1.0)).unwrap();
+    assert!(wide.agrees() && wide.culprit.is_none());
+    let not_asked = builder().compare(&net, &x(), &Compare::against(kiln::REFERENCE)).unwrap();
+    assert!(!not_asked.agrees() && not_asked.culprit.is_none());
+}
+
+#[test]
+fn a_comparison_is_of_outputs_of_layers_or_of_a_plan() {
+    let (wrong, right) = (network(&["sin", "tanh"]), network(&["sin", "cos"]));
+    let mut settings = Compare::against(kiln::REFERENCE);
+    settings.compared = Compared::Layers;
+    let found = builder().compare(&wrong, &x(), &settings).unwrap();
+    let verdicts: Vec<_> = found.layers.iter().map(|(l, d)| (l.as_str(), d.ok())).collect();
+    assert_eq!(verdicts, [("sin0", true), ("tanh1", false), ("sum", false)]);
+    settings.compared = Compared::Outputs;
+    let found = builder().compare(&wrong, &x(), &settings).unwrap();
+    assert!(found.layers.is_empty() && !found.agrees());
+    // A plan of another network than the one that is compared.
+    let mut settings = Compare::against(kiln::REFERENCE).bisect();
+    let plan = |net| builder().build_plan(net).unwrap().plan;
+    settings.plan = Some(plan(&right));
+    assert!(builder().compare(&right, &x(), &settings).unwrap().agrees());
+    settings.plan = Some(plan(&network(&["sin", "sigmoid"])));
+    let found = builder().compare(&right, &x(), &settings).unwrap();
+    assert!(!found.agrees() && found.culprit.is_none(), "a plan is not cut");
+}
+
+#[test]
+fn inputs_of_a_comparison_decide_shapes_that_are_open() {
+    let mut net = Network::new("rows");
+    let x = net.add_input("x", TensorType { dtype: DType::F32, dims: vec![kiln::Dim::host("n")] }).unwrap();
+    let y = net.add_layer("tanh", "tanh", Attrs::new(), &[Some(x)]).unwrap()[0];
+    net.mark_output(y, "y").unwrap();
+    let inputs = [("x", Tensor::f32(&[3], &[0.1, 0.2, 0.9]).unwrap())];
+    let settings = Compare::against(kiln::REFERENCE);
+    let found = builder().compare(&net, &inputs, &settings).unwrap();
+    assert_eq!((found.outputs[0].count, found.agrees()), (3, false));
+    let e = builder().shape("x", &[4]).compare(&net, &inputs, &settings).map(drop).unwrap_err().to_string();
+    assert!(e.contains("[3]") && e.contains("[4]"), "{e}");
+    let e = builder().compare(&net, &inputs, &Compare::against("nothing")).map(drop).unwrap_err().to_string();
+    assert!(e.contains("\"nothing\""), "{e}");
+    let mut calls = 0;
+    let mut stop = |_: &str, _, _| {
+        calls += 1;
+        false
+    };
+    let ended = builder().compare_with_progress(&net, &inputs, &settings, &mut stop);
+    assert!(ended.is_err() && calls == 1);
 }

@@ -53,6 +53,13 @@ int main(int argc, char **argv) {
     if (found.data<float>()[0] != 9 || found.data<float>()[1] != 2.5F || found.shape() != std::vector<std::int64_t>{1, 1, 2, 1}) {
         return wrong("the result is another one");
     }
+    kiln::Builder other;
+    other.backend(argv[1]).set("estimates", "1");
+    kiln::Bytes compared = other.compare(model, "reference", {{"x", kiln::host(data.data(), shape)}});
+    std::string_view report = compared.text();
+    if (report.find("\"agrees\":true") == report.npos) {
+        return wrong("a comparison differs");
+    }
     builder.calibrate("minmax", [](kiln_batch_t *) -> bool { throw std::runtime_error("no data"); });
     try {
         builder.build(model);

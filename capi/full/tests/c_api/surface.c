@@ -145,6 +145,8 @@ static void headers(const char *path, const char *backend, const char *folder) {
     TRUE(kiln_engine_name(engine, &length) != NULL && kiln_engine_profile_count(engine) == 2);
     OK(kiln_engine_describe(engine, &json));
     TRUE(strstr(kiln_bytes_data(json), "\"least_weight_budget\":") != NULL);
+    TRUE(strstr(kiln_bytes_data(json), "\"weights_size\":0") == NULL && strstr(kiln_bytes_data(json), "\"weights_size\":") != NULL);
+    TRUE(strstr(kiln_bytes_data(json), "\"stripped_weights_size\":null") != NULL);
     has(json, "\"debug_tensors\":[]");
     /* Weights of the processor are in host memory anyway. */
     kiln_error_t *refusal = kiln_engine_set_weight_budget(engine, 1000);
@@ -280,6 +282,7 @@ static void weights(const char *path, const char *backend) {
     kiln_build_destroy(build);
     OK(kiln_engine_describe(engine, &json));
     TRUE(strstr(kiln_bytes_data(json), "\"version_compatible\":true") != NULL);
+    TRUE(strstr(kiln_bytes_data(json), "\"stripped_weights_size\":null") == NULL);
     has(json, "\"absent\":[\"");
     OK(kiln_context_create(engine, &context));
     OK(kiln_context_set_input(context, "input", 5, &t));
@@ -410,6 +413,50 @@ static void shape_inputs(void) {
     kiln_model_destroy(model);
 }
 
+/* Differences from another backend, the layer at fault, and layers that a backend refuses. */
+static void comparisons(const char *backend) {
+    const char *text = "graph \"f\" { input %x: f32[1024] %a = neg(%x) %b = exp(%a) %c = abs(%b) output %c }";
+    const char *names[2] = {"x", NULL};
+    static float numbers[1024];
+    const int64_t length[1] = {1024};
+    for (int i = 0; i < 1024; i++) {
+        numbers[i] = (float)(i - 512) / 77.0f;
+    }
+    kiln_model_t *model = NULL;
+    kiln_builder_t *builder = NULL;
+    kiln_bytes_t *json = NULL;
+    OK(kiln_model_from_bytes(text, strlen(text), NULL, 0, &model));
+    OK(kiln_builder_create(&builder));
+    OK(kiln_builder_set_backend(builder, backend, KILN_CSTR));
+    OK(kiln_builder_set(builder, "estimates", KILN_CSTR, "1", KILN_CSTR));
+    DLTensor x = floats(numbers, (int64_t *)length, 1);
+    OK(kiln_builder_compare(builder, model, "reference", KILN_CSTR, names, &x, 1, 1e-3, 1e-5, true, &json));
+    has(json, "\"agrees\":true");
+    if (strcmp(backend, "cpu") == 0) {
+        /* Bit for bit exp is the first that differs, and its neighbours are exact. */
+        OK(kiln_builder_compare(builder, model, "reference", KILN_CSTR, names, &x, 1, 0, 0, true, &json));
+        has(json, "\"layers\":[\"b\"]");
+        OK(kiln_builder_compare(builder, model, "reference", KILN_CSTR, names, &x, 1, 0, 0, false, &json));
+        has(json, "\"at_fault\":null");
+    }
+    REFUSED(kiln_builder_compare(builder, model, "none", KILN_CSTR, names, &x, 1, 0, 0, false, &json),
+            KILN_ERROR_INVALID_ARGUMENT, "no backend \"none\"");
+    REFUSED(kiln_builder_compare(builder, model, "reference", KILN_CSTR, names, &x, 1, -1, 0, false, &json),
+            KILN_ERROR_INVALID_ARGUMENT, "tolerance");
+    REFUSED(kiln_builder_compare(builder, model, "reference", KILN_CSTR, NULL, &x, 1, 0, 0, false, &json),
+            KILN_ERROR_INVALID_ARGUMENT, "NULL");
+    REFUSED(kiln_builder_compare(builder, model, "reference", KILN_CSTR, names + 1, &x, 1, 0, 0, false, &json),
+            KILN_ERROR_INVALID_ARGUMENT, "NULL");
+    kiln_error_t *missing =
+        kiln_builder_compare(builder, model, "reference", KILN_CSTR, NULL, NULL, 0, 0, 0, false, &json);
+    TRUE(missing != NULL && strstr(kiln_error_message(missing, NULL), "\"x\"") != NULL);
+    kiln_error_destroy(missing);
+    OK(kiln_builder_network_support(builder, model, &json));
+    has(json, "\"refused\":null");
+    kiln_builder_destroy(builder);
+    kiln_model_destroy(model);
+}
+
 /* Layers of a library. */
 static void layers(const char *library) {
     kiln_bytes_t *json = NULL;
@@ -449,6 +496,7 @@ int main(int argc, char **argv) {
     formats(argv[1]);
     targets(argv[1]);
     shape_inputs();
+    comparisons(argv[2]);
     layers(argv[4]);
     refused_by(argv[1], wrong_layer, "no such layer");
     refused_by(argv[1], tiny_pool, "tactic-dram");

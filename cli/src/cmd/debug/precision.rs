@@ -3,7 +3,6 @@
 use super::prepared::Prepared;
 use crate::debug::checker::CheckOptions;
 use crate::debug::rank::{Ranked, error, least, sort};
-use crate::diff::Diff;
 use crate::failure::Failure;
 use crate::given::InputOptions;
 use crate::options::{PluginOptions, ShapeOptions, ToleranceOptions};
@@ -11,6 +10,7 @@ use crate::print::{Printer, number};
 use crate::session::{Session, load_layers};
 use crate::subject::build;
 use clap::ValueEnum;
+use kiln::compare::Diff;
 use kiln::{
     BuildConfig, BuildOptions, Constraints, DType, Engine, LayerTypes, Model, Narrowing, Outputs, Tensor,
 };
@@ -195,7 +195,7 @@ impl Search<'_> {
             return self.args.check.is_good();
         }
         let found = self.run(&mut engine.create_context()?)?;
-        let tolerance = &self.args.tolerance;
+        let tolerance = &self.args.tolerance.tolerance();
         let mut pairs = self.wanted.iter().zip(found.iter());
         Ok(pairs.all(|((name, w), (_, f))| Diff::of(name, f, w, tolerance).ok()))
     }
