@@ -7,10 +7,6 @@
 
 DEV u32 address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
 
-DEV void barrier_expect(u32 at, u32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
-}
-
 // A box of a tensor of three dimensions.
 DEV void box(u32 to, const TensorMap* map, u32 barrier, u32 x, u32 y, u32 z) {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "

@@ -1,7 +1,7 @@
 //! Attention on tensor cores: every tile compiles without spilling (needs NVRTC), agrees with the oracle (needs a device), and
 //! how fast it is.
 //!
-//! Speeds: `KILN_REQUIRE_CUDA=1 flash_attention --ignored --nocapture speed`.
+//! Speeds: `KILN_REQUIRE_CUDA=1 flash_attention --ignored --nocapture speed`; `KILN_CASES=long` times workloads of that name alone.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// Tactics of a case that use tensor cores.
 fn tactics(label: &str, graph: &Graph, target: &Target) -> Vec<Tactic> {
     let all = Cuda.tactics(&region(graph), target).unwrap_or_else(|e| panic!("{label}: {e}"));
-    let found: Vec<_> = all.into_iter().filter(|t| t.name.contains("mma")).collect();
+    let found: Vec<_> = all.into_iter().filter(|t| t.name.contains("ma_")).collect();
     assert!(!found.is_empty(), "{label}: nothing on tensor cores");
     found
 }
@@ -114,10 +114,12 @@ const CHAIN: usize = 10;
 #[ignore = "a measurement"]
 fn speed() {
     let Some((device, target)) = device() else { return };
-    let cases = parallel(WORKLOADS, |w| Some(w.case()));
+    let part = std::env::var("KILN_CASES").unwrap_or_default();
+    let workloads: Vec<_> = WORKLOADS.iter().filter(|w| w.label.contains(&part)).collect();
+    let cases = parallel(&workloads, |w| Some(w.case()));
     let all = sources(&target, &cases).into_keys().collect::<Vec<_>>();
     parallel(&all, |text| cubin(text, &target.arch).err().map(|e| panic!("{e}")));
-    for w in WORKLOADS {
+    for w in workloads {
         let case = cases
             .iter()
             .find(|c| c.label.starts_with(w.label) && c.label.len() == w.label.len() + 4)
@@ -142,7 +144,7 @@ fn speed() {
         lines.sort_by(|a, b| a.0.total_cmp(&b.0));
         let preferred = &found[0].name;
         for (i, (us, expected, name)) in lines.into_iter().enumerate() {
-            if i < 4 || name == preferred {
+            if i < 4 || name == preferred || name.contains("tma") {
                 println!("  {name:<30} {us:>8.2} us  (expected {expected:.1} us)");
             }
         }

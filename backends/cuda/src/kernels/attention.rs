@@ -1,11 +1,13 @@
 //! Attention on tensor cores, in one pass over the keys.
 
+mod boxes;
 mod cost;
 mod flash;
 mod tile;
 
+use self::boxes::Boxes;
 use self::flash::present;
-use self::tile::{Heads, MASK, MOST_KEYS, Order, Tile, element_type, ordered, short, tile, wide};
+use self::tile::{Heads, MASK, MOST_KEYS, Order, Tile, boxed, element_type, ordered, short, tile, wide};
 use super::wgmma::has_wgmma;
 use crate::tiles;
 use kiln_backend::{BackendError, Tactic};
@@ -60,6 +62,13 @@ flash_kernels! {
     "attention.wgmma_128x128_turns" ordered((128, 128), 256, Order::InTurns);
     "attention.wgmma_128x128_beside" ordered((128, 128), 256, Order::Beside);
     "attention.wgmma_128x64_turns" ordered((128, 64), 512, Order::InTurns);
+    "attention.tma_192x128" boxed((192, 128), 128, Order::Beside);
+    "attention.tma_128x176" boxed((128, 176), 256, Order::BesideBoth);
+    "attention.tma_128x128" boxed((128, 128), 256, Order::BesideBoth);
+    "attention.tma_128x80" boxed((128, 80), 512, Order::BesideBoth);
+    "attention.tma_128x64" boxed((128, 64), 512, Order::BesideBoth);
+    "attention.tma_64x128" boxed((64, 128), 128, Order::Beside);
+    "attention.tma_64x64" boxed((64, 64), 256, Order::Beside);
     "attention.mma_128x64_all" short((128, 64), 8, 2);
     "attention.mma_64x64_all" short((64, 64), 4, 4);
 }
@@ -98,9 +107,14 @@ fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, Back
         if t == DType::F32 || present(site) {
             return unsupported("wgmma for attention of f32, or with keys that are an output");
         }
-        if site.dtype(MASK).is_some() && tile.rows * tile.keys >= 128 * 128 {
+        if site.dtype(MASK).is_some() && tile.rows * tile.keys >= 128 * 128 && !tile.boxes {
             return unsupported("a mask, for which the largest tile leaves no registers");
         }
+    }
+    let boxes = if tile.boxes { Some(Boxes::at(site, tile)?) } else { None };
+    let masked = boxes.as_ref().is_some_and(Boxes::masked);
+    if tile.boxes && site.dtype(MASK).is_some() && !masked && tile.keys != 64 {
+        return unsupported("a mask that is read by elements, for which larger tiles leave no registers");
     }
     if tile.order != Order::After && heads.steps(tile.keys).is_some_and(|n| n < LEAST_STEPS) {
         return unsupported(format!("another order of fewer than {LEAST_STEPS} steps"));
@@ -110,12 +124,12 @@ fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, Back
             "keys that are an output, or more than {MOST_KEYS}, in shared memory at once"
         ));
     }
-    let (needs, has) = (tile.shared(&heads) as u64, site.target.numbers.get("shared_memory"));
+    let (needs, has) = (tile.shared(&heads, masked) as u64, site.target.numbers.get("shared_memory"));
     if has.is_some_and(|&has| has < needs) {
         return unsupported(format!("{needs} bytes of shared memory, there are fewer"));
     }
     Ok(vec![Tactic {
-        estimate_ns: cost::estimate(site, tile, &heads),
+        estimate_ns: cost::estimate(site, tile, &heads, masked),
         // The keys and values of a cache are written together.
         leaves_unread: site.wanted(1) == site.wanted(2),
         ..Tactic::plain(name)

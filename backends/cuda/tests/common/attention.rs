@@ -133,6 +133,15 @@ const CASES: &[Sizes] = &[
     of("many stages", [1, 2, 2, 200, 700, 0, 128, 128]),
     Sizes { causal: true, ..of("many stages, causal", [1, 4, 2, 333, 333, 0, 128, 96]) },
     of("widest heads", [1, 1, 1, 130, 300, 0, 256, 256]),
+    Sizes { way: Way::Flat, causal: true, ..of("flat, grouped, causal", [2, 4, 2, 150, 290, 0, 64, 64]) },
+    Sizes { mask: Mask::Added(&[2, 1, 140, 256]), ..of("bias of entries", [2, 2, 2, 140, 264, 0, 64, 64]) },
+    Sizes { mask: Mask::Added(&[3, 200, 296]), ..of("bias of heads", [2, 3, 3, 200, 296, 0, 128, 128]) },
+    Sizes {
+        mask: Mask::Infinite(&[150, 200]),
+        causal: true,
+        cap: 2.0,
+        ..of("bias, causal, capped", [1, 2, 2, 150, 200, 0, 64, 64])
+    },
     Sizes { causal: true, ..of("causal, more keys", [2, 2, 2, 20, 150, 0, 32, 32]) },
     Sizes { causal: true, ..of("causal, grouped", [1, 8, 2, 23, 23, 0, 64, 64]) },
     Sizes { cap: 1.5, causal: true, ..of("capped, causal", [1, 2, 2, 70, 90, 0, 32, 32]) },
@@ -207,6 +216,8 @@ pub const WORKLOADS: &[Sizes] = &[
     of("long, 128", [2, 16, 16, 2048, 2048, 0, 128, 128]),
     of("long, 256", [2, 8, 8, 1024, 1024, 0, 256, 256]),
     Sizes { causal: true, ..of("long, causal, 128", [2, 16, 16, 2048, 2048, 0, 128, 128]) },
+    Sizes { mask: Mask::Added(&[1, 8, 512, 512]), ..of("bias of 512", [8, 8, 8, 512, 512, 0, 64, 64]) },
+    of("keys of 77", [2, 8, 8, 4096, 77, 0, 40, 40]),
 ];
 
 impl Sizes {

@@ -9,6 +9,8 @@ use kiln_codegen::site::Site;
 const MASKED_AT_ONCE: f64 = 1.3;
 /// Factor of the time of warpgroups that read a mask only when its scores are there: it does not fit beside larger tiles.
 const MASKED_LATE: f64 = 1.5;
+/// Factor of the time of blocks for which one thread copies boxes: no step waits for the copies of another.
+const BOXED: f64 = 0.7;
 /// Nanoseconds of a launch.
 const LAUNCH_NS: f64 = 2000.0;
 /// Clocks of a block before its first and after its last product, and what they take of a multiprocessor's time.
@@ -20,7 +22,7 @@ const SCORE_CLOCKS: f64 = 14.0;
 const L2_BYTES: f64 = 45.0;
 
 /// The nanoseconds that a tile is expected to take, if all sizes are known.
-pub fn estimate(site: &Site<'_>, tile: &Tile, heads: &Heads) -> Option<f64> {
+pub fn estimate(site: &Site<'_>, tile: &Tile, heads: &Heads, masked: bool) -> Option<f64> {
     let (_, node) = site.anchor?;
     let dims = |j: usize| site.graph.ty(*node.outputs.get(j)?).static_dims();
     let (qk, cache) = (dims(3)?, dims(1)?);
@@ -48,20 +50,21 @@ pub fn estimate(site: &Site<'_>, tile: &Tile, heads: &Heads) -> Option<f64> {
     let kept = (deep * (heads.of_values / 2 + tile.keys / tile.warps.1 / 2)) as f64;
     let threads = 65536.0 / (64.0 + kept * 1.2).min(255.0);
     let by_registers = tile.beside.map_or(threads / tile.threads() as f64, |n| n as f64);
-    let fit = by_registers.min(number("shared_memory", 1e5) / tile.shared(heads) as f64);
+    let fit = by_registers.min(number("shared_memory", 1e5) / tile.shared(heads, masked) as f64);
     let of_keys = if tile.groups { STEP_CLOCKS[1] / 2.0 } else { STEP_CLOCKS[1] };
     let step = STEP_CLOCKS[0] + of_keys * (tile.keys / tile.warps.1 * deep) as f64;
     let latent = (each / fit.floor().max(1.0)).ceil() * (BLOCK_CLOCKS[0] + steps * step);
     let clocks = busy.max(latent) + 0.3 * busy.min(latent);
     let waits = match site.dtype(MASK).is_some() {
         true if tile.beside.is_some() => MASKED_AT_ONCE,
-        true if tile.groups && tile.keys > 64 => MASKED_LATE,
+        true if tile.groups && tile.keys > 64 && !masked => MASKED_LATE,
         _ => 1.0,
     };
     let order = match tile.order {
         Order::After => 1.0,
-        Order::InTurns | Order::Beside => 1.01,
+        Order::InTurns | Order::Beside | Order::BesideBoth => 1.01,
     };
+    let order = if tile.boxes { order * BOXED } else { order };
     let time = order * waits * clocks / (number("clock_mhz", 1500.0).max(1.0) / 1000.0);
     let bytes = (batch * (q_heads * queries + kv_heads * keys)) as f64 * width * heads.size as f64;
     let partial = if tile.split > 1 { (batch * q_heads * queries * parts) as f64 * width * 4.0 } else { 0.0 };

@@ -1,6 +1,7 @@
 //! The kernel of attention in one pass over the keys: its constants, and its launches.
 
-use super::tile::{Heads, MASK, Order, Tile, element_type};
+use super::boxes::Boxes;
+use super::tile::{Heads, MASK, Tile, element_type};
 use crate::dialect::CUDA;
 use crate::frame::{cell, element};
 use crate::kernels::constants::structure;
@@ -56,7 +57,7 @@ kiln_codegen::params! {
         cap_scale: f32,
         /// Bits: which operands may be copied by 16 bytes, and how the mask may be read.
         whole: u32,
-        /// Offset of the queries.
+        /// Offset of the queries, or the number of their first head in the map of boxes; so of keys and values.
         q_offset: u32,
         /// Their stride over the batch.
         q_batch: u32,
@@ -112,6 +113,8 @@ kiln_codegen::params! {
         least: f32,
         /// The score of keys that a bool mask hides, in the same units.
         hidden: f32,
+        /// Heads of queries that read one of keys, where boxes are copied and every head of queries has blocks of its own.
+        share: u32,
     }
 }
 
@@ -127,6 +130,9 @@ pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     let flag = |name| attrs.bool(name).map_err(op_error);
     let mask = site.dtype(MASK);
     let split = tile.split > 1;
+    let boxes = if tile.boxes { Some(Boxes::at(site, tile)?) } else { None };
+    let masked = boxes.as_ref().is_some_and(Boxes::masked);
+    let (lent, left) = tile.lent();
     let mut code = (CUDA.alias)("Cell", cell(t));
     if let Some(mask) = mask {
         code += &element("MaskCell", "mask_value", mask);
@@ -140,6 +146,8 @@ pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
         ("DQ", heads.of_keys),
         ("DV", heads.of_values),
         ("ALL_KEYS", tile.all_keys(&heads).unwrap_or(0)),
+        ("LENT", lent),
+        ("LEFT", left),
     ] {
         code += &site.constant(name, "u32", format_args!("{n}u"));
     }
@@ -150,7 +158,8 @@ pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
         ("PAST", site.dtype(PAST).is_some()),
         ("LENGTHS", site.dtype(NONPAD).is_some()),
         ("PRESENT", present(site)),
-        ("GROUPED", heads.grouped),
+        // With boxes every head of queries has blocks of its own.
+        ("GROUPED", heads.grouped && !tile.boxes),
         ("SPLIT", split),
         ("MASK", mask.is_some()),
         ("BOOL_MASK", mask == Some(DType::Bool)),
@@ -159,8 +168,10 @@ pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
         ("ZERO_NAN", flag("zero_nan")?),
         ("ZERO_EMPTY", flag("zero_empty")?),
         ("SWIZZLED", tile.groups),
-        ("IN_TURNS", tile.order == Order::InTurns),
-        ("BESIDE", tile.order == Order::Beside),
+        ("IN_TURNS", tile.order.in_turns()),
+        ("BESIDE", tile.order.beside()),
+        ("BOXES", tile.boxes),
+        ("BOXED_MASK", masked),
     ] {
         code += &site.constant(name, "bool", yes);
     }
@@ -169,13 +180,14 @@ pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     }
     let (file, entry) =
         if tile.groups { ("attention/wgmma", "flash_wgmma") } else { ("attention/flash", "flash") };
-    // The warpgroup that copies lends its registers, of which a block of 384 threads has all.
-    let beside = tile.beside.map(|n| n as u32).or((tile.threads() == 384).then_some(1));
+    // A warpgroup that copies lends its registers, of which a block has all.
+    let beside = tile.resident().map(|n| n as u32);
     let mut entries = vec![Entry::Blocks(Blocks { beside, ..Blocks::of(entry, tile.threads() as u32) })];
     entries.extend(split.then_some(Entry::Element(0, "merged")));
     let unwritten = (1..4).filter(|&j| j == 3 || !present(site)).collect();
-    let shared = tile.shared(&heads) as u32;
-    Ok(Body { shared, scratch: split, unwritten, ..Body::of(file, entries).with(code) })
+    let shared = tile.shared(&heads, masked) as u32;
+    let maps = boxes.map_or(0, |b| b.maps.len() as u32);
+    Ok(Body { shared, maps, scratch: split, unwritten, ..Body::of(file, entries).with(code) })
 }
 
 /// The instructions of a warpgroup: 64 rows of scores of `keys` keys, and of `components` of weighted values.
@@ -220,10 +232,16 @@ pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
     let (parts, part_keys) = tile.parts(p.keys);
     let [mask_batch, mask_head, mask_query, mask_key] = p.mask;
     let [q, k, v, past_k, past_v] = p.inputs;
+    let boxes = if tile.boxes { Some(Boxes::launched(cx, &p, tile)?) } else { None };
+    // Heads with blocks of their own.
+    let shared_by = p.heads.checked_div(p.kv_heads).unwrap_or(0);
+    let kv_heads = if tile.boxes { p.heads } else { p.kv_heads };
+    // Boxes begin with the number of a head, other copies with an element.
+    let [first_q, first_k, first_v] = boxes.as_ref().map_or([q[0], k[0], v[0]], |b| b.first);
     let params = FlashParams {
         batch: p.batch,
         heads: p.heads,
-        kv_heads: p.kv_heads,
+        kv_heads,
         queries: p.queries,
         keys: p.keys,
         size: p.size,
@@ -239,15 +257,15 @@ pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
         cap: p.cap,
         cap_scale,
         whole: whole(cx, &p),
-        q_offset: q[0],
+        q_offset: first_q,
         q_batch: q[1],
         q_head: q[2],
         q_step: q[3],
-        k_offset: k[0],
+        k_offset: first_k,
         k_batch: k[1],
         k_head: k[2],
         k_step: k[3],
-        v_offset: v[0],
+        v_offset: first_v,
         v_batch: v[1],
         v_head: v[2],
         v_step: v[3],
@@ -267,11 +285,13 @@ pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
         mask_offset: p.mask_offset,
         least,
         hidden: (p.hidden * mask_scale).max(least),
+        share: shared_by.max(1),
     };
     let words = params.words()?;
-    let rows = p.heads.checked_div(p.kv_heads).unwrap_or(0) * p.queries;
-    let blocks = p.batch * p.kv_heads * rows.div_ceil(tile.rows).max(1) * parts;
-    let flash = Launch::map(0, words.clone()).on(Grid::Groups(blocks as u64));
+    let rows = p.heads.checked_div(kv_heads).unwrap_or(0) * p.queries;
+    let blocks = p.batch * kv_heads * rows.div_ceil(tile.rows).max(1) * parts;
+    let maps = boxes.map_or_else(Vec::new, |b| b.maps);
+    let flash = Launch { maps, ..Launch::map(0, words.clone()).on(Grid::Groups(blocks as u64)) };
     if tile.split == 1 {
         return Ok(vec![flash]);
     }

@@ -29,14 +29,30 @@ pub struct Tile {
     pub groups: bool,
     /// When warpgroups weigh scores.
     pub order: Order,
+    /// Whether one thread copies boxes of tensors, for which all sizes have to be known.
+    pub boxes: bool,
 }
 
-/// When warpgroups weigh scores: after their products, after their products while another one's are computed, or beside their own.
+/// When warpgroups weigh scores: after their products, after their products while another one's are computed, beside their own,
+/// or beside their own and another one's.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Order {
     After,
     InTurns,
     Beside,
+    BesideBoth,
+}
+
+impl Order {
+    /// Whether one of two warpgroups waits for the other one's products.
+    pub fn in_turns(self) -> bool {
+        matches!(self, Order::InTurns | Order::BesideBoth)
+    }
+
+    /// Whether a warpgroup weighs while its own sums are computed.
+    pub fn beside(self) -> bool {
+        matches!(self, Order::Beside | Order::BesideBoth)
+    }
 }
 
 /// A tile whose keys go through `stages` buffers.
@@ -47,7 +63,8 @@ pub const fn tile(
     most: usize,
     split: usize,
 ) -> Tile {
-    Tile { rows, keys, warps, stages, most, split, beside: None, groups: false, order: Order::After }
+    let (beside, groups, order, boxes) = (None, false, Order::After, false);
+    Tile { rows, keys, warps, stages, most, split, beside, groups, order, boxes }
 }
 
 /// A tile for so few keys that all are in shared memory, `keys` of them in registers at a time.
@@ -62,6 +79,7 @@ pub const fn short((rows, keys): (usize, usize), warps: usize, beside: usize) ->
         beside: Some(beside),
         groups: false,
         order: Order::After,
+        boxes: false,
     }
 }
 
@@ -77,12 +95,18 @@ pub const fn wide((rows, keys): (usize, usize), most: usize, split: usize) -> Ti
         beside: None,
         groups: true,
         order: Order::After,
+        boxes: false,
     }
 }
 
 /// A tile of two warpgroups in another order.
 pub const fn ordered((rows, keys): (usize, usize), most: usize, order: Order) -> Tile {
     Tile { order, ..wide((rows, keys), most, 1) }
+}
+
+/// A tile into which boxes of tensors are copied.
+pub const fn boxed(size: (usize, usize), most: usize, order: Order) -> Tile {
+    Tile { order, boxes: true, ..wide(size, most, 1) }
 }
 
 /// Keys that may be in shared memory together.
@@ -147,18 +171,43 @@ impl Heads {
 }
 
 impl Tile {
-    /// Threads of a block: those that compute, and a warpgroup that copies for others.
+    /// Threads of a block: those that compute, and a warpgroup that copies for others, or a warp for a single one.
     pub fn threads(&self) -> usize {
-        self.warps.0 * self.warps.1 * 32 + if self.groups { 128 } else { 0 }
+        let copying = match (self.groups, self.boxes) {
+            (false, _) => 0,
+            (true, true) if self.rows == 64 => 32,
+            (true, _) => 128,
+        };
+        self.warps.0 * self.warps.1 * 32 + copying
     }
 
-    /// Shared memory of a block in bytes.
-    pub fn shared(&self, heads: &Heads) -> usize {
+    /// Registers of threads that compute, and of those that lend them; zeros where all have the same.
+    pub fn lent(&self) -> (usize, usize) {
+        match (self.rows / 64, self.boxes) {
+            (2, false) => (208, 88),
+            (2, true) => (232, 40),
+            (3, true) => (160, 32),
+            _ => (0, 0),
+        }
+    }
+
+    /// Blocks that registers of a multiprocessor have to suffice for, where that is not left to the compiler.
+    pub fn resident(&self) -> Option<usize> {
+        match (self.groups, self.lent()) {
+            (true, (0, 0)) if self.boxes => Some(2),
+            (true, (1.., _)) => Some(1),
+            _ => self.beside,
+        }
+    }
+
+    /// Shared memory of a block in bytes; `masked` where it has stages of a mask.
+    pub fn shared(&self, heads: &Heads, masked: bool) -> usize {
         let (k, v) = heads.pitches();
         let stages = match self.groups {
             true => {
                 let boxes = |components: usize| components.div_ceil(64) * 128;
-                let stage = self.keys * (boxes(heads.of_keys) + boxes(heads.of_values));
+                let mask = if masked { self.keys * self.rows * heads.size } else { 0 };
+                let stage = self.keys * (boxes(heads.of_keys) + boxes(heads.of_values)) + mask;
                 // With what aligns the first box, and barriers.
                 1088 + self.rows * boxes(heads.of_keys) + self.stages * stage
             }
@@ -170,7 +219,8 @@ impl Tile {
         let own = self.rows * k.max(v);
         let stages = stages.max(own);
         let sums = self.warps.1 * self.rows * (heads.of_values + 6) * 4;
-        stages.max(sums)
+        // Results of rows that are wider than queries are gathered as floats.
+        if self.groups && v <= k && self.split == 1 { stages } else { stages.max(sums) }
     }
 
     /// Keys that are in shared memory from the beginning, if all are.
@@ -195,7 +245,7 @@ impl Tile {
             stages: Some(self.stages),
             stage_bytes: None,
             split: self.split,
-            beside: self.beside,
+            beside: if self.boxes { self.resident() } else { self.beside },
         }
     }
 }
