@@ -50,3 +50,5 @@ run emulated
 run plugin on_an_emulated_gpu
 run layers a_native_form every_kernel_agrees outputs_in_place a_kernel_costs
 run streams_beside
+# Addresses that change from run to run.
+run moved_memory

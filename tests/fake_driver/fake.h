@@ -146,6 +146,10 @@ void finish(object *stream, object *until);
 /* Complains where a call is made that a stream that this thread records does not allow. */
 void outside_of_recording(const char *call);
 
+/* launch.c */
+/* Gives a launch its parameter, in the place of another one, and checks the addresses in it. */
+void give_parameter(op *kernel, const object *function, const void *parameter, const char *call);
+
 /* memory.c */
 object *memory_at(uint64_t at, size_t n);
 int is_address(uint64_t at);

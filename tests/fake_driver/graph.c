@@ -236,6 +236,7 @@ int cuGraphInstantiateWithFlags(void **out, void *handle, uint64_t flags) {
     if (!graph) return leave(INVALID_HANDLE);
     object *made = add(EXEC);
     collect(made, graph);
+    made->graph = graph;
     side_by_side = unordered(made->first);
     *out = made;
     return leave(OK);
@@ -268,6 +269,32 @@ int cuGraphExecUpdate_v2(void *handle, void *with, void *info) {
     op_free(made->first);
     made->first = made->last = NULL;
     collect(made, graph);
+    return leave(OK);
+}
+
+/* The head of `CUDA_KERNEL_NODE_PARAMS`. */
+typedef struct {
+    void *function;
+    unsigned grid[3], block[3], shared;
+    void **parameters;
+} kernel_params;
+
+/* Other parameters for one kernel: the node is that of the graph that the executable one was made from, which must be alive. */
+int cuGraphExecKernelNodeSetParams_v2(void *handle, void *node, const kernel_params *p) {
+    CALL
+    object *made = find(EXEC, handle, __func__), *function = find(FUNCTION, p->function, __func__);
+    if (!made || !function) return leave(INVALID_HANDLE);
+    if (!made->graph || !find(GRAPH, made->graph, __func__)) {
+        complain("%s: the graph of the node is gone; ", __func__);
+        return leave(INVALID_VALUE);
+    }
+    op *kernel = made->first;
+    for (size_t k = 1; kernel && k < (uintptr_t)node; k++) kernel = kernel->next;
+    if (!kernel || kernel->work != KERNEL || kernel->object != function || kernel->grid != p->grid[0] || kernel->block != p->block[0]) {
+        complain("%s: node %zu is no launch of %s in %u blocks; ", __func__, (size_t)(uintptr_t)node, function->name, p->grid[0]);
+        return leave(INVALID_VALUE);
+    }
+    give_parameter(kernel, function, p->parameters[0], __func__);
     return leave(OK);
 }
 

@@ -57,6 +57,22 @@ typedef struct {
     unsigned count;
 } launch_config;
 
+void give_parameter(op *kernel, const object *function, const void *parameter, const char *call) {
+    free(kernel->parameter), free(kernel->addresses);
+    kernel->parameter = malloc(function->parameter + 1);
+    memcpy(kernel->parameter, parameter, function->parameter);
+    kernel->addresses = calloc(function->parameter / 8 + 1, sizeof(uint64_t));
+    kernel->count = 0;
+    for (size_t at = 0; at + 8 <= function->parameter; at += 8) {
+        uint64_t word;
+        memcpy(&word, (const char *)parameter + at, sizeof word);
+        if (!is_address(word)) continue;
+        kernel->addresses[kernel->count++] = word;
+        if (!memory_at(word, 1))
+            complain("%s: %s is given %#llx, which is no live memory; ", call, function->name, (unsigned long long)word);
+    }
+}
+
 int cuLaunchKernelEx(const launch_config *c, void *handle, void **parameters, void **extra) {
     STREAM_CALL(c->stream)
     (void)extra;
@@ -73,17 +89,7 @@ int cuLaunchKernelEx(const launch_config *c, void *handle, void **parameters, vo
     kernel->object = function;
     kernel->grid = c->grid[0], kernel->block = c->block[0], kernel->shared = c->shared;
     kernel->together = c->count == 1 && c->attributes->id == COOPERATIVE;
-    kernel->parameter = malloc(function->parameter + 1);
-    memcpy(kernel->parameter, parameters[0], function->parameter);
-    kernel->addresses = calloc(function->parameter / 8 + 1, sizeof(uint64_t));
-    for (size_t at = 0; at + 8 <= function->parameter; at += 8) {
-        uint64_t word;
-        memcpy(&word, (const char *)parameters[0] + at, sizeof word);
-        if (!is_address(word)) continue;
-        kernel->addresses[kernel->count++] = word;
-        if (!memory_at(word, 1))
-            complain("%s: %s is given %#llx, which is no live memory; ", __func__, function->name, (unsigned long long)word);
-    }
+    give_parameter(kernel, function, parameters[0], __func__);
     push(stream, kernel);
     return leave(OK);
 }

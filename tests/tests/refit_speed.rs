@@ -88,8 +88,9 @@ fn resnet(part: usize) -> Network {
             channels = 4 * inner;
         }
     }
-    let mean = Attrs::new().with("axes", vec![2i64, 3]).with("keepdims", Attr::Bool(false));
-    y = n.layer("reduce_mean", mean, &[y]);
+    let mean = Attrs::new().with("op", "mean").with("keep_dims", Attr::Bool(false));
+    let axes = n.net.add_weights(None, Tensor::i64(&[2], &[2, 3]).unwrap()).unwrap();
+    y = n.layer("reduce", mean, &[y, axes]);
     let w = n.weights("fc", &[channels, 1000]);
     y = n.layer("matmul", Attrs::new(), &[y, w]);
     n.net.mark_output(y, "y").unwrap();

@@ -28,6 +28,13 @@ pub struct Prepared<R, B> {
     pub open: crate::extent::Open,
 }
 
+impl<R, B> Prepared<R, B> {
+    /// Whether it is of equal shapes, maybe in other memory.
+    fn is_like(&self, key: &[Key<R>]) -> bool {
+        self.key.len() == key.len() && self.key.iter().zip(key).all(|(a, b)| a.is_like(b))
+    }
+}
+
 /// Prepared runs, the latest last, and the launches of runs that wait for the host.
 pub struct Launches<R, B> {
     /// Number of prepared runs that are kept.
@@ -76,6 +83,20 @@ impl<R: PartialEq, B> Launches<R, B> {
         Some(self.prepared.remove(at))
     }
 
+    /// Takes out the run used longest ago among those of equal shapes in other memory: where there are `enough` of them, or where a
+    /// further one would be kept in the place of another.
+    pub fn take_like(&mut self, key: &[Key<R>], enough: usize) -> Option<Prepared<R, B>> {
+        let mut all = self.prepared.iter().enumerate().filter(|(_, p)| p.is_like(key)).map(|(i, _)| i);
+        let first = all.next()?;
+        let enough = all.count() + 1 >= enough || self.prepared.len() >= self.most && enough < usize::MAX;
+        enough.then(|| self.prepared.remove(first))
+    }
+
+    /// Puts back what was taken out and not used: it is the first one that is given up.
+    pub fn put_back(&mut self, prepared: Prepared<R, B>) {
+        self.prepared.insert(0, prepared);
+    }
+
     /// Takes the last run out, if it was a prepared one.
     pub fn take_last(&mut self) -> Option<Prepared<R, B>> {
         if self.is_last { self.prepared.pop() } else { None }
@@ -93,10 +114,7 @@ impl<R: PartialEq, B> Launches<R, B> {
 
     /// The shapes of a prepared run of equal input shapes, maybe in other memory.
     pub fn shapes_like(&self, key: &[Key<R>]) -> Option<Arc<Shapes>> {
-        let like = |p: &&Prepared<R, B>| {
-            p.key.len() == key.len() && p.key.iter().zip(key).all(|(a, b)| a.is_like(b))
-        };
-        self.prepared.iter().find(like).map(|p| p.shapes.clone())
+        self.prepared.iter().find(|p| p.is_like(key)).map(|p| p.shapes.clone())
     }
 
     /// Keeps the last run.
@@ -138,6 +156,24 @@ mod tests {
         assert!(all.take(&key(2, 20)).is_none());
         assert_eq!(all.batches().map(|b| *b).collect::<Vec<_>>(), [10, 30]);
         assert!(all.has_like(&key(1, 11)) && !all.has_like(&key(2, 20)));
+    }
+
+    #[test]
+    fn a_run_of_equal_shapes_is_taken_where_there_are_enough_or_no_room() {
+        let mut all = Launches::new(4);
+        for (shape, at) in [(1, 10), (1, 11), (2, 20)] {
+            run(&mut all, shape, at);
+        }
+        let taken = |all: &mut Launches<u64, u64>, enough| {
+            let p = all.take_like(&key(1, 12), enough)?;
+            let batch = p.batch;
+            all.put_back(p);
+            Some(batch)
+        };
+        assert_eq!((taken(&mut all, 3), taken(&mut all, 2)), (None, Some(10)));
+        run(&mut all, 3, 30);
+        assert_eq!((taken(&mut all, 3), taken(&mut all, usize::MAX)), (Some(10), None));
+        assert!(all.take_like(&key(4, 40), 1).is_none());
     }
 
     #[test]

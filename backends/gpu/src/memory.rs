@@ -49,15 +49,17 @@ impl<D: Device> Weights<D> {
             }
         }
         let (mut ranges, mut buffers) = (HashMap::new(), Vec::new());
+        let mut stored = Vec::new();
         for (size, parts) in chunks {
             let buffer = queue.allocate("weights", size)?;
             for (v, offset, bytes) in parts {
                 let range = buffer.range(offset, bytes.len() as u64);
-                queue.store(&range, bytes)?;
+                stored.push((range.clone(), bytes));
                 ranges.insert(v, range);
             }
             buffers.push(buffer);
         }
+        queue.store_all(&stored)?;
         let mut copies = HashMap::new();
         let elsewhere = |v: &ValueId| streamed.as_ref().is_some_and(|plan| plan.slots.contains_key(v));
         for (v, t) in program.weights().filter(|(v, _)| elsewhere(v)) {
@@ -382,13 +384,17 @@ impl<D: Device> Memory<D> {
         }
     }
 
+    /// Whether a range is part of the run's own buffers.
+    pub fn is_own(&self, range: &D::Range) -> bool {
+        let inputs = self.inputs.iter().flatten().map(Held::buffer);
+        inputs.chain(self.temporary()).any(|b| b.contains(range))
+    }
+
     /// Forgets bound memory that is part of the run's own buffers: they go.
     pub fn unbind_own(&mut self) {
         let mut bound = std::mem::take(&mut self.bound);
-        let inputs = || self.inputs.iter().flatten().map(Held::buffer);
-        let own = |r: &D::Range| inputs().chain(self.temporary()).any(|b| b.contains(r));
-        bound.inputs.retain(|_, r| !own(r));
-        bound.outputs.retain(|_, r| !own(r));
+        bound.inputs.retain(|_, r| !self.is_own(r));
+        bound.outputs.retain(|_, r| !self.is_own(r));
         self.bound = bound;
     }
 

@@ -51,6 +51,20 @@ pub trait Executor: Launches {
         kept: bool,
     ) -> Result<(), BackendError>;
 
+    /// Number of prepared runs of equal shapes in different memory from which on a further one takes over the oldest.
+    const REBINDS: usize = usize::MAX;
+
+    /// Puts the launches of a prepared run into other bound memory, from that of one key to that of another, which are of equal shapes.
+    /// False, and nothing changed, where they have to be planned anew.
+    fn rebind(
+        _run: &Run<Self>,
+        _batch: &mut Self::Batch,
+        _from: &[Key<Self::Range>],
+        _to: &[Key<Self::Range>],
+    ) -> Result<bool, BackendError> {
+        Ok(false)
+    }
+
     /// Notes that a batch's kernels have run before, in other memory.
     fn has_run(_batch: &mut Self::Batch) {}
 
@@ -258,7 +272,13 @@ impl<D: Executor> Run<D> {
     ) -> Result<Arc<Shapes>, BackendError> {
         // Steps inside of control flow are timed where the host walks.
         let walks = self.times.on && self.loaded.has_flow();
-        let prepared = if walks { None } else { self.launches.take(&key) };
+        let prepared = match walks {
+            true => None,
+            false => match self.launches.take(&key) {
+                None => self.rebound(&key)?,
+                found => found,
+            },
+        };
         if let Some(mut p) = prepared {
             self.open = p.open.clone();
             let (ran, shapes) = (D::put(self, queue, &mut p.batch, true), p.shapes.clone());
@@ -268,6 +288,20 @@ impl<D: Executor> Run<D> {
         let mut known = (**shapes).clone();
         self.run_steps(queue, &mut known, key)?;
         Ok(Arc::new(known))
+    }
+
+    /// A prepared run of equal shapes, its launches put into the memory of this key.
+    fn rebound(
+        &mut self,
+        key: &[Key<D::Range>],
+    ) -> Result<Option<Prepared<D::Range, D::Batch>>, BackendError> {
+        let Some(mut p) = self.launches.take_like(key, D::REBINDS) else { return Ok(None) };
+        if D::rebind(self, &mut p.batch, &p.key, key)? {
+            p.key = key.to_vec();
+            return Ok(Some(p));
+        }
+        self.launches.put_back(p);
+        Ok(None)
     }
 
     fn run_steps(

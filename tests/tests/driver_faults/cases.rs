@@ -63,8 +63,19 @@ impl Case {
 
 /// All cases; the reason where kernels cannot be compiled.
 pub fn all(cx: &Cx) -> Result<Vec<Case>, String> {
-    let made =
-        [images, profiles, products, control, walked, on_device, shared_memory, timed, plugins, branches];
+    let made = [
+        images,
+        profiles,
+        products,
+        control,
+        walked,
+        on_device,
+        moved,
+        shared_memory,
+        timed,
+        plugins,
+        branches,
+    ];
     made.iter().map(|make| make(cx)).collect()
 }
 
@@ -405,6 +416,33 @@ fn on_device(cx: &Cx) -> Made {
                 context.outputs()
             })?);
             Some(all)
+        })
+    })
+}
+
+/// Memory of a user's that is elsewhere in each run.
+fn moved(cx: &Cx) -> Made {
+    built(cx, "moved", &rows(), Vec::new(), |case, cx, faults| {
+        cx.fake.with_native(6 * 256, |native| {
+            let at = |i: usize, set: usize| (native.memory[i] + 256 * set as u64) as usize as *mut c_void;
+            let engine = faults.twice(|| case.load(cx))?;
+            let mut context = faults.twice(|| engine.create_context())?;
+            context.set_input_shape("x", &[8, 8]).unwrap();
+            for set in [0, 1, 2, 3, 4, 5, 0, 4] {
+                // SAFETY: the memory outlives the context.
+                unsafe {
+                    faults.twice(|| context.bind("x", at(0, set), 256))?;
+                    faults.twice(|| context.bind("z", at(1, 5 - set), 256))?;
+                }
+                faults.twice(|| {
+                    context.enqueue()?;
+                    context.wait()
+                })?;
+            }
+            Some(vec![faults.twice(|| {
+                context.enqueue()?;
+                context.outputs()
+            })?])
         })
     })
 }

@@ -348,6 +348,55 @@ fn device_weights() {
 }
 
 #[test]
+fn addresses_that_change_are_set_in_nodes() {
+    with_driver("streams::moved", &library(), &[]);
+}
+
+#[test]
+#[ignore = "runs in a process of its own"]
+fn moved() {
+    let Some(cx) = open() else { return };
+    for streams in [0, 3] {
+        let Some((plan, _)) = plan(&cx, streams) else { return };
+        let engine = Engine::from_plan(plan, cx.backend.clone()).unwrap();
+        let bytes = 64 * 64 * 4;
+        cx.fake.with_native(bytes * 16, |native| {
+            let mut context = engine.create_context().unwrap();
+            let mut run = |[from, to]: [usize; 2], size: usize| {
+                let at =
+                    |i: usize, set: usize| (native.memory[i] + (bytes * set) as u64) as usize as *mut c_void;
+                // SAFETY: both ranges have so many bytes.
+                unsafe {
+                    context.bind("x", at(0, from), size as u64).unwrap();
+                    context.bind("y", at(1, to), size as u64).unwrap();
+                }
+                cx.fake.start(-1, 0);
+                context.enqueue().unwrap();
+                context.wait().unwrap();
+                assert_eq!(cx.fake.misuse(), "");
+                let trace = cx.fake.trace();
+                let calls = |name: &str| trace.iter().filter(|f| f.starts_with(name)).count();
+                let whole =
+                    ["cuGraphExecUpdate", "cuGraphInstantiate", "cuStreamBeginCapture", "cuLaunchKernel"];
+                (calls("cuGraphExecKernelNodeSetParams"), whole.map(calls), calls("cuGraphLaunch"))
+            };
+            // Four sets of addresses have graphs of their own.
+            (0..8).for_each(|set| drop(run([set % 4, set % 4], bytes)));
+            assert_eq!(run([0, 0], bytes), (0, [0; 4], 1), "nothing changes");
+            // Both branches read the input; one kernel writes the output.
+            for set in 4..16 {
+                assert_eq!(run([set, 15 - set], bytes), (3, [0; 4], 1), "set {set}, {streams} streams");
+            }
+            assert_eq!(run([9, 15], bytes), (3, [0; 4], 1), "another pair");
+            assert_eq!(run([9, 15], bytes), (0, [0; 4], 1), "the same again");
+            assert_eq!(run([9, 13], 2 * bytes), (3, [0; 4], 1), "larger memory");
+            drop(context);
+        });
+    }
+    clean(&cx);
+}
+
+#[test]
 fn memory_at_any_address_is_bound() {
     with_driver("streams::any_address", &library(), &[]);
 }

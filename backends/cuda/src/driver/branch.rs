@@ -78,7 +78,7 @@ impl Branch {
         let at = position(of, stream)?;
         if at.graph.is_null() {
             let mut recorder = Recorder::new(Stream::new(&stream.gpu)?);
-            let alone = Graph::new(&mut recorder, &[Command::Branch(self.clone())], None);
+            let alone = Graph::new(&mut recorder, &[Command::Branch(self.clone())], None, &[]);
             return alone.map_err(|f| f.error)?.run(stream);
         }
         self.record(of, stream, &at)
@@ -153,7 +153,7 @@ impl Branch {
         }?;
         let told: Vec<Command> = body.iter().map(|c| c.with_handle(handle)).collect();
         stream.recording.store(true, Ordering::Relaxed);
-        let ran = run_all(&told, stream, true);
+        let ran = run_all(&told, stream, true, |_, _| Ok(()));
         stream.recording.store(false, Ordering::Relaxed);
         let mut same = std::ptr::null_mut();
         // SAFETY: the capture was begun above; the graph stays the node's.

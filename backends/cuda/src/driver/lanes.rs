@@ -84,6 +84,7 @@ pub(super) fn run_lanes(
     recorder: &Recorder,
     lanes: &Lanes,
     marks: &Marks,
+    mut noted: impl FnMut(usize, &Stream) -> Result<(), DriverError>,
 ) -> Result<(), Failed> {
     marks.start.record(&recorder.main)?;
     let mut joined = vec![false; lanes.count];
@@ -97,7 +98,7 @@ pub(super) fn run_lanes(
         }
         waits.iter().filter_map(|&w| marks.of(w)).try_for_each(|event| stream.wait_for(event))?;
         let overlap = behind[lane] && waits.is_empty();
-        let ran = stream.while_recording(|| c.run(stream, overlap));
+        let ran = stream.while_recording(|| c.run(stream, overlap)).and_then(|()| noted(i, stream));
         ran.map_err(|error| Failed { command: Some(i), error })?;
         behind[lane] = c.may_be_overlapped(overlap);
         marks.of(i).map_or(Ok(()), |event| event.record(stream))?;

@@ -105,7 +105,7 @@ functions! {
         cuMemPoolSetAttribute cuMemPoolGetAttribute cuMemGetInfo_v2 cuMemHostAlloc cuMemFreeHost cuMemHostGetDevicePointer_v2
         cuMemcpyHtoDAsync_v2 cuMemcpyDtoHAsync_v2 cuMemcpyDtoDAsync_v2 cuMemcpy2DAsync_v2 cuMemsetD8Async
         cuGraphInstantiateWithFlags cuGraphDestroy cuGraphExecDestroy cuGraphExecUpdate_v2 cuGraphLaunch
-        cuGraphAddEventRecordNode
+        cuGraphAddEventRecordNode cuGraphExecKernelNodeSetParams_v2
     }
 }
 

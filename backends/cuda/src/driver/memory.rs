@@ -146,6 +146,24 @@ impl Pinned {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start, n) };
     }
 
+    /// Writes bytes at `at`, where no transfer is under way.
+    pub fn write(&mut self, at: usize, bytes: &[u8]) {
+        if self.size.checked_sub(at).is_some_and(|room| room >= bytes.len()) {
+            // SAFETY: `at + len` is within the memory (checked above).
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.add(at), bytes.len()) };
+        }
+    }
+
+    /// Starts copying `n` bytes from `at` on to the device.
+    pub fn put_part(&self, stream: &Stream, at: usize, to: u64, n: usize) -> Result<(), DriverError> {
+        if n == 0 || self.size.checked_sub(at).is_none_or(|room| room < n) {
+            return Ok(());
+        }
+        let api = stream.gpu.api;
+        // SAFETY: `at + n` is within the memory (checked above); the caller passes an address of the device with room for the bytes.
+        unsafe { cu!(api, cuMemcpyHtoDAsync_v2(to, self.start.add(at).cast(), n, stream.handle)) }
+    }
+
     /// Starts copying its first bytes to the device, in a stream that may be recording a graph.
     pub fn put(&self, stream: &Stream, to: u64, n: usize) -> Result<(), DriverError> {
         let api = stream.gpu.api;

@@ -148,11 +148,17 @@ impl Command {
     }
 }
 
-/// Puts commands into a stream; kernels overlap with kernels before them where that is wanted.
-pub fn run_all(commands: &[Command], stream: &Stream, overlap: bool) -> Result<(), Failed> {
+/// Puts commands into a stream; kernels overlap with kernels before them where that is wanted. `noted` is called behind each.
+pub fn run_all(
+    commands: &[Command],
+    stream: &Stream,
+    overlap: bool,
+    mut noted: impl FnMut(usize, &Stream) -> Result<(), DriverError>,
+) -> Result<(), Failed> {
     let mut behind = false;
     for (i, c) in commands.iter().enumerate() {
-        c.run(stream, overlap && behind).map_err(|error| Failed { command: Some(i), error })?;
+        let ran = c.run(stream, overlap && behind).and_then(|()| noted(i, stream));
+        ran.map_err(|error| Failed { command: Some(i), error })?;
         behind = c.may_be_overlapped(behind);
     }
     Ok(())
@@ -240,11 +246,46 @@ impl Launch {
         self
     }
 
+    /// Writes bytes into the parameter.
+    pub fn set(&mut self, at: usize, bytes: &[u8]) {
+        if let Some(place) = self.parameter.get_mut(at..at + bytes.len()) {
+            place.copy_from_slice(bytes);
+        }
+    }
+
+    /// Puts the parameter into a node of an executable graph. The driver copies it before this returns.
+    ///
+    /// # Safety
+    /// The node is that of this launch, of the graph from which the executable graph was made, which is alive.
+    pub(super) unsafe fn set_node(
+        &self,
+        gpu: &Gpu,
+        exec: sys::CUgraphExec,
+        node: sys::CUgraphNode,
+    ) -> Result<(), DriverError> {
+        let mut parameters = [self.parameter.as_ptr().cast_mut().cast::<c_void>()];
+        let Function { handle, threads } = self.function;
+        let node_parameters = sys::CUDA_KERNEL_NODE_PARAMS {
+            func: handle,
+            gridDimX: self.blocks,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: self.shared,
+            kernelParams: parameters.as_mut_ptr(),
+            extra: std::ptr::null_mut(),
+            kern: std::ptr::null_mut(),
+            ctx: std::ptr::null_mut(),
+        };
+        // SAFETY: the caller's promise; the kernel takes one structure by value, which `parameter` holds in full.
+        unsafe { cu!(gpu.api, cuGraphExecKernelNodeSetParams_v2(exec, node, &node_parameters)) }
+    }
+
     /// Writes an address into the parameter.
     pub(super) fn put(&mut self, at: usize, address: u64) {
-        if let Some(place) = self.parameter.get_mut(at..at + 8) {
-            place.copy_from_slice(&address.to_le_bytes());
-        }
+        self.set(at, &address.to_le_bytes());
     }
 
     /// Puts it into the stream. The parameter is copied by the driver before this returns.

@@ -4,9 +4,10 @@ use super::kernel::CudaGpu;
 use super::lanes::{self, Kind};
 use super::launch::Planned;
 use super::memory::naming;
+use super::places::{Moved, Place};
 use super::queue::CudaQueue;
 use super::stamps::Stamps;
-use crate::driver::{Buffer, Command, Event, Failed, Graph, Lanes, Pinned, Recorder, Stream, at_layer};
+use crate::driver::{Buffer, Command, Event, Failed, Gpu, Graph, Lanes, Pinned, Recorder, Stream, at_layer};
 use crate::nvtx::Range;
 use kiln_backend::{BackendError, Program};
 use kiln_gpu::{Loaded, Queue as _};
@@ -26,12 +27,14 @@ pub struct Batch {
     program: Option<Arc<Program>>,
     /// Streams of the launches in a graph; none where they are all in one.
     lanes: Option<Lanes>,
+    /// Places with addresses of bound memory, by launch in order; none where some addresses are where no other ones can be put.
+    places: Option<Vec<(usize, Place)>>,
 }
 
 /// A part of a batch, in order.
 enum Part {
-    /// A graph of launches.
-    Graph(Graph),
+    /// A graph of the launches from this one on.
+    Graph(Graph, usize),
     /// One launch.
     Alone(usize),
 }
@@ -80,7 +83,11 @@ impl Batch {
             });
         }
         let (mut launches, mut steps, mut words) = (Vec::new(), Vec::new(), Vec::with_capacity(bytes / 4));
+        let mut places = planned.iter().all(|p| !p.fixed).then(Vec::new);
         for mut p in planned {
+            if let Some(places) = &mut places {
+                places.extend(p.places.drain(..).map(|place| (launches.len(), place)));
+            }
             if let Some(f) = further.as_ref().filter(|_| !p.further.is_empty()) {
                 let address = f.buffer.address() + words.len() as u64 * 4;
                 if let Command::Kernel(l) = &mut p.launch
@@ -101,7 +108,8 @@ impl Batch {
             f.sent.record(&queue.stream)?;
         }
         let further = further.map(Arc::new);
-        Ok(Batch { launches, steps, further, parts: None, inherited, runs: 0, program: None, lanes: None })
+        let (parts, program, lanes) = (None, None, None);
+        Ok(Batch { launches, steps, further, parts, inherited, runs: 0, program, lanes, places })
     }
 
     /// Returns the batch with a program, whose layers its errors name, and makes its commands ready.
@@ -142,7 +150,7 @@ impl Batch {
                 return (0..self.launches.len()).try_for_each(|i| self.launch(i, stream));
             };
             return parts.iter().try_for_each(|p| match p {
-                Part::Graph(g) => g.run(stream).map_err(BackendError::from),
+                Part::Graph(g, _) => g.run(stream).map_err(BackendError::from),
                 Part::Alone(i) => self.launch(*i, stream),
             });
         };
@@ -168,6 +176,37 @@ impl Batch {
         }
         stream.while_recording(|| (0..self.launches.len()).try_for_each(|i| self.launch(i, stream)))?;
         Ok(self.further.clone())
+    }
+
+    /// Puts other addresses of bound memory into the launches, and into the nodes of their graph that have them. False, and nothing
+    /// changed, where some cannot be put.
+    pub fn rebind(&mut self, gpu: &Gpu, moved: &Moved) -> Result<bool, BackendError> {
+        let Some(places) = self.places.as_mut().filter(|all| moved.fits(all.iter().map(|p| &p.1))) else {
+            return Ok(false);
+        };
+        let mut changed: Vec<usize> = Vec::new();
+        for (command, place) in places {
+            if let Some(Command::Kernel(launch)) = self.launches.get_mut(*command)
+                && moved.put(place, launch, gpu)?
+                && changed.last() != Some(command)
+            {
+                changed.push(*command);
+            }
+        }
+        for command in changed {
+            let Some(Command::Kernel(launch)) = self.launches.get(command) else { continue };
+            let parts = self.parts.iter_mut().flatten().rev();
+            let mut graphs =
+                parts.filter_map(|p| if let Part::Graph(g, from) = p { Some((g, *from)) } else { None });
+            let graph = graphs.find(|(_, from)| *from <= command);
+            let set = graph.map_or(Ok(true), |(g, from)| g.set(command - from, launch));
+            if !set.map_err(|error| self.failed(Failed { command: Some(command), error }))? {
+                // A graph whose nodes are not known is made anew.
+                self.parts = None;
+                break;
+            }
+        }
+        Ok(true)
     }
 
     /// Whether it should become a graph: once it has run without one, so that all kernels are loaded. Control flow runs as a graph
@@ -216,13 +255,21 @@ impl Batch {
         if let Some(mut g) = self.inherited.take().or_else(old)
             && g.update(recorder, &self.launches, self.lanes.as_ref()).map_err(|f| self.failed(f))?
         {
-            self.parts = Some(vec![Part::Graph(g)]);
+            self.parts = Some(vec![Part::Graph(g, 0)]);
             return Ok(0);
         }
-        let graph = Graph::new(recorder, &self.launches, self.lanes.as_ref());
+        let graph = Graph::new(recorder, &self.launches, self.lanes.as_ref(), &self.placed(0));
         let graph = graph.map_err(|f| self.failed(f))?;
-        self.parts = Some(vec![Part::Graph(graph)]);
+        self.parts = Some(vec![Part::Graph(graph, 0)]);
         Ok(1)
+    }
+
+    /// Launches whose parameters have addresses of bound memory, counted from one of them on.
+    fn placed(&self, from: usize) -> Vec<usize> {
+        let places = self.places.iter().flatten();
+        let mut all: Vec<usize> = places.filter_map(|(command, _)| command.checked_sub(from)).collect();
+        all.dedup();
+        all
     }
 
     /// Makes graphs of the launches between those that no graph records.
@@ -232,10 +279,10 @@ impl Batch {
         for group in self.launches.chunk_by(|a, b| a.is_capturable() && b.is_capturable()) {
             let worth = group.len() > 1 || group.iter().any(Command::is_branch);
             if worth {
-                let graph = Graph::new(recorder, group, None).map_err(|f| {
+                let graph = Graph::new(recorder, group, None, &self.placed(from)).map_err(|f| {
                     self.failed(Failed { command: f.command.map(|c| c + from), error: f.error })
                 })?;
-                parts.push(Part::Graph(graph));
+                parts.push(Part::Graph(graph, from));
                 made += 1;
             } else {
                 parts.push(Part::Alone(from));
@@ -249,7 +296,7 @@ impl Batch {
     /// Takes its graph out, the first one of several.
     pub fn take_graph(&mut self) -> Option<Graph> {
         self.parts.take()?.into_iter().find_map(|p| match p {
-            Part::Graph(g) => Some(g),
+            Part::Graph(g, _) => Some(g),
             Part::Alone(_) => None,
         })
     }

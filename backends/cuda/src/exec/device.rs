@@ -17,6 +17,8 @@ pub struct CudaDevice {
     stream: Arc<Stream>,
     /// Shared by timings, which are done one at a time.
     bench: Mutex<Bench>,
+    /// Loads programs; its memory for transfers is used again.
+    loader: Mutex<Option<CudaQueue>>,
 }
 
 /// Memory and a stream that timings use again.
@@ -43,7 +45,7 @@ impl CudaDevice {
         let stream = Stream::new(&gpu)?;
         let bench = Mutex::new(Bench { stream: Stream::new(&gpu)?, queue: None, flush: None });
         let device = Arc::new(CudaGpu { gpu, target, modules: Modules::default(), host });
-        Ok(CudaDevice { device, stream, bench })
+        Ok(CudaDevice { device, stream, bench, loader: Mutex::new(None) })
     }
 
     fn load_program(
@@ -52,11 +54,16 @@ impl CudaDevice {
         weight_budget: Option<u64>,
     ) -> Result<Arc<Loaded<CudaGpu>>, BackendError> {
         self.device.gpu.bind()?;
-        let mut queue = CudaQueue::new(&self.stream, None)?;
+        let kept = self.loader.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut queue = match kept {
+            Some(queue) => queue,
+            None => CudaQueue::new(&self.stream, None)?,
+        };
         let loaded = Loaded::new(&self.device, &mut queue, program, weight_budget)?;
         if loaded.has_flow() {
             self.device.modules.moves(&self.device.gpu)?;
         }
+        *self.loader.lock().unwrap_or_else(PoisonError::into_inner) = Some(queue);
         Ok(Arc::new(loaded))
     }
 

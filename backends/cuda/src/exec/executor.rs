@@ -7,6 +7,7 @@ use super::flow_memory::FlowMemory;
 use super::kernel::CudaGpu;
 use super::launch::Planned;
 use super::memory::Range;
+use super::places::Moved;
 use super::planning::{CudaRun, Planning};
 use super::queue::CudaQueue;
 use super::reasons;
@@ -15,7 +16,7 @@ use super::stamps::Stamps;
 use crate::driver::{Command, Recorder, Stream};
 use kiln_backend::assisted::Reason;
 use kiln_backend::{BackendError, Program, Shapes, StepTime, stop};
-use kiln_gpu::{Executor, Loaded, PREPARED_BODIES, WORD};
+use kiln_gpu::{Executor, Key, Loaded, PREPARED_BODIES, WORD};
 use std::sync::Arc;
 
 /// Number of prepared runs of a context that have a graph of their own; further ones take over another's.
@@ -40,6 +41,8 @@ impl Executor for CudaGpu {
 
     const PREPARED: usize = 8;
     const WALKS: Option<Reason> = None;
+    // Each of these has a graph of its own.
+    const REBINDS: usize = GRAPHS;
 
     fn state(queue: &mut CudaQueue) -> Result<RunState, BackendError> {
         let recorder = Recorder::new(Stream::new(&queue.stream.gpu)?);
@@ -53,6 +56,22 @@ impl Executor for CudaGpu {
         old: Option<Batch>,
     ) -> Result<Batch, BackendError> {
         Batch::new(queue, launches, old)?.of(&loaded.program)
+    }
+
+    fn rebind(
+        run: &CudaRun,
+        batch: &mut Batch,
+        from: &[Key<Range>],
+        to: &[Key<Range>],
+    ) -> Result<bool, BackendError> {
+        // Control flow has addresses in places of its own.
+        if run.loaded.has_flow() {
+            return Ok(false);
+        }
+        match Moved::of(from, to, |r| run.memory.is_own(r)) {
+            Some(moved) => batch.rebind(&run.loaded.device.gpu, &moved),
+            None => Ok(false),
+        }
     }
 
     fn has_run(batch: &mut Batch) {
@@ -126,7 +145,7 @@ impl Executor for CudaGpu {
     }
 
     fn after_step(run: &CudaRun, step: usize) -> Vec<Planned> {
-        let planned = |e| Planned { step, launch: Command::Mark(e), further: Vec::new() };
+        let planned = |e| Planned::new(step, Command::Mark(e));
         run.state.consumed.after(step).map(planned).collect()
     }
 

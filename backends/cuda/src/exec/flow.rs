@@ -26,7 +26,7 @@ pub struct Site {
 
 impl Site {
     pub fn planned(&self, commands: impl IntoIterator<Item = Command>) -> Vec<Planned> {
-        let one = |launch| Planned { step: self.step, launch, further: Vec::new() };
+        let one = |launch| Planned::new(self.step, launch);
         commands.into_iter().map(one).collect()
     }
 

@@ -4,6 +4,7 @@ use super::host::Places;
 use super::kernel::{CudaGpu, HostCopy, ROUNDS};
 use super::memory::Range;
 use super::native;
+use super::places::{Place, base};
 use crate::driver::{Command, Launch, MAP_ALIGNMENT, Upload, at_layer, encode};
 use crate::parameter::{ALIVE_AT, CELLS_AT, HEAD, MAP_THREADS, WORDS, may_be_cell};
 use kiln_backend::BackendError;
@@ -18,6 +19,17 @@ pub struct Planned {
     pub step: usize,
     pub launch: Command,
     pub further: Vec<u32>,
+    /// Places in its parameter that have addresses of bound memory.
+    pub places: Vec<Place>,
+    /// Whether it has such addresses elsewhere, where no other ones can be put.
+    pub fixed: bool,
+}
+
+impl Planned {
+    /// A command that has all that it needs.
+    pub fn new(step: usize, launch: Command) -> Planned {
+        Planned { step, launch, further: Vec::new(), places: Vec::new(), fixed: false }
+    }
 }
 
 impl Launches for CudaGpu {
@@ -42,9 +54,10 @@ impl Launches for CudaGpu {
             return Ok(None);
         }
         let Operands { inputs, outputs, extras } = operands;
-        let mut void = false;
+        let (mut void, mut fixed) = (false, false);
         for r in inputs.iter().chain(outputs).flatten().chain(extras) {
             void |= plan.memory.notes.fixed(*r).in_cell().is_some();
+            fixed |= base(&plan.memory.bound, r).is_some();
         }
         if void {
             return Ok(Some(Vec::new()));
@@ -53,7 +66,7 @@ impl Launches for CudaGpu {
             let command = native::command(plan, step, native, operands, counts);
             let layer = plan.kernel(step).layer(&plan.loaded.program, step);
             let command = command.map_err(|e| at_layer(e, layer))?;
-            let planned = command.map(|launch| Planned { step, launch, further: Vec::new() });
+            let planned = command.map(|launch| Planned { fixed, ..Planned::new(step, launch) });
             return Ok(Some(planned.into_iter().collect()));
         }
         let Some(library) = library.filter(|_| !counts) else { return Ok(Some(Vec::new())) };
@@ -64,13 +77,13 @@ impl Launches for CudaGpu {
             scratch: plan.scratch(step, library.workspace())?.address,
         };
         let launch = Command::Library(library.prepare(&places)?);
-        Ok(Some(vec![Planned { step, launch, further: Vec::new() }]))
+        Ok(Some(vec![Planned { fixed, ..Planned::new(step, launch) }]))
     }
 
     fn copy_weight(step: usize, weight: ValueId, from: &Arc<HostCopy>, to: Range) -> Option<Planned> {
         let (from, bytes) = (from.pinned.clone(), from.bytes);
         let upload = Upload { weight, from, to: to.address, bytes };
-        Some(Planned { step, launch: Command::Weight(upload), further: Vec::new() })
+        Some(Planned::new(step, Command::Weight(upload)))
     }
 
     fn launch(
@@ -99,9 +112,10 @@ impl Launches for CudaGpu {
             parameter.extend(n.to_le_bytes());
         }
         words.iter().for_each(|w| parameter.extend(w.to_le_bytes()));
-        let mut cells = 0u32;
+        let (mut cells, mut places) = (0u32, Vec::new());
         for (s, &binding) in code.bindings.iter().enumerate() {
             let range = plan.bound(step, binding, &launch, operands)?;
+            places.extend(Place::of(&plan.memory.bound, &range, parameter.len(), None));
             match range.in_cell() {
                 Some(at) if may_be_cell(code.cells, s) => {
                     cells |= 1 << s;
@@ -115,13 +129,15 @@ impl Launches for CudaGpu {
             parameter.resize(parameter.len().next_multiple_of(MAP_ALIGNMENT), 0);
         }
         for map in &launch.maps {
-            let range = plan
-                .memory
-                .notes
-                .fixed(operands.inputs.get(map.input).copied().flatten().ok_or_else(|| lost(k))?);
+            let range = match map.scratch {
+                true => plan.scratch(step, launch.scratch)?,
+                false => operands.inputs.get(map.input).copied().flatten().ok_or_else(|| lost(k))?,
+            };
+            let range = plan.memory.notes.fixed(range);
             if range.in_cell().is_some() {
                 return Ok(None);
             }
+            places.extend(Place::of(&plan.memory.bound, &range, parameter.len(), Some(map)));
             let encoded = encode(&loaded.device.gpu, range.address, map);
             parameter.extend(encoded.map_err(|e| at_layer(e.into(), k.layer(&loaded.program, step)))?);
         }
@@ -141,6 +157,6 @@ impl Launches for CudaGpu {
             alive_at: ALIVE_AT,
         };
         let launch = Command::Kernel(launch);
-        Ok(Some(Planned { step, launch, further }))
+        Ok(Some(Planned { further, places, ..Planned::new(step, launch) }))
     }
 }

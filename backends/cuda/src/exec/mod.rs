@@ -22,11 +22,13 @@ mod memory;
 mod moves;
 mod native;
 mod parts;
+mod places;
 mod planning;
 mod queue;
 mod reasons;
 mod staged;
 mod stamps;
+mod uploads;
 
 #[cfg(feature = "compile")]
 pub use choices::choices;

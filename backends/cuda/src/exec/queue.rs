@@ -1,6 +1,7 @@
 //! The queue of a context: a stream, and page-locked memory for transfers.
 
 use super::memory::{Range, naming};
+use super::uploads;
 use crate::driver::{Buffer, Event, Pinned, Rows, Stream, Word};
 use kiln_backend::flow::Pace;
 use kiln_backend::{BackendError, TemporaryAllocator, stop};
@@ -9,6 +10,9 @@ use std::sync::Arc;
 
 /// Unbounded uploads are cut into pieces of this size.
 const PIECE: usize = 32 << 20;
+
+/// Uploads of many ranges go through two pieces of at most this size: one is filled while the other is copied.
+const HALF: usize = 4 << 20;
 
 /// Work of one context.
 pub struct CudaQueue {
@@ -150,6 +154,30 @@ impl Queue for CudaQueue {
             self.stream.synchronize()?;
             let staging = Self::pinned(&self.stream, &mut self.staging, &mut self.allocations, size)?;
             staging.send(0, piece, to.address + (k * PIECE) as u64)?;
+        }
+        Ok(self.stream.synchronize()?)
+    }
+
+    fn store_all(&mut self, parts: &[(Range, &[u8])]) -> Result<(), BackendError> {
+        let half = parts.iter().map(|(_, bytes)| bytes.len()).sum::<usize>().min(HALF);
+        if half == 0 {
+            return Ok(());
+        }
+        self.stream.synchronize()?;
+        let sent = [Event::new(&self.stream.gpu, false)?, Event::new(&self.stream.gpu, false)?];
+        let staging = Self::pinned(&self.stream, &mut self.staging, &mut self.allocations, 2 * half)?;
+        for (k, piece) in uploads::pieces(parts, half).into_iter().enumerate() {
+            let (start, sent) = (k % 2 * half, &sent[k % 2]);
+            if k >= 2 {
+                sent.wait()?;
+            }
+            for (at, bytes) in piece.parts {
+                staging.write(start + at, bytes);
+            }
+            for (at, to, n) in piece.copies {
+                staging.put_part(&self.stream, start + at, to, n)?;
+            }
+            sent.record(&self.stream)?;
         }
         Ok(self.stream.synchronize()?)
     }

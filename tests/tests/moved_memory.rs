@@ -1,0 +1,206 @@
+//! Runs on a CUDA device whose inputs and outputs are at other addresses in each run: results are right, and on the driver of tests no
+//! graph is made, recorded or updated as a whole once four sets of addresses were used. Prints what a run takes of the host.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+use kiln_builder::{BuildConfig, Builder};
+use kiln_ir::problem::Rng;
+use kiln_ir::{Attrs, DType, Tensor, TensorType};
+use kiln_network::{Network, TensorId};
+use kiln_plan::Plan;
+use kiln_runtime::Engine;
+use kiln_tests::backends;
+use std::ffi::{CStr, c_char, c_int, c_long, c_void};
+use std::time::Instant;
+
+type Allocate = unsafe extern "C" fn(*mut u64, usize) -> c_int;
+type Send = unsafe extern "C" fn(u64, *const c_void, usize, *mut c_void) -> c_int;
+type Fetch = unsafe extern "C" fn(*mut c_void, u64, usize, *mut c_void) -> c_int;
+type Wait = unsafe extern "C" fn(*mut c_void) -> c_int;
+type Pin = unsafe extern "C" fn(*mut *mut c_void, usize, u32) -> c_int;
+type Unpin = unsafe extern "C" fn(*mut c_void) -> c_int;
+type Free = unsafe extern "C" fn(u64) -> c_int;
+
+/// The driver that the backend has loaded.
+struct Driver(libloading::Library);
+
+impl Driver {
+    fn open() -> Driver {
+        let library = std::env::var_os("KILN_CUDA_DRIVER").unwrap_or_else(|| "libcuda.so.1".into());
+        // SAFETY: the driver, which the backend has loaded.
+        Driver(unsafe { libloading::Library::new(library) }.unwrap())
+    }
+
+    fn get<T: Copy>(&self, name: &str) -> Option<T> {
+        // SAFETY: callers name the function's own type.
+        unsafe { self.0.get::<T>(name.as_bytes()) }.ok().map(|f| *f)
+    }
+
+    fn allocate(&self, bytes: usize) -> u64 {
+        let mut at = 0;
+        let f: Allocate = self.get("cuMemAlloc_v2").unwrap();
+        // SAFETY: the place is valid; the backend has made its context current on this thread.
+        assert_eq!(unsafe { f(&mut at, bytes) }, 0);
+        at
+    }
+
+    /// Page-locked memory for transfers.
+    fn pinned(&self, bytes: usize) -> &'static mut [u8] {
+        let f: Pin = self.get("cuMemHostAlloc").unwrap();
+        let mut at: *mut c_void = std::ptr::null_mut();
+        // SAFETY: the place is valid, and so many bytes are there until `unpin`.
+        unsafe {
+            assert_eq!(f(&mut at, bytes, 0), 0);
+            std::slice::from_raw_parts_mut(at.cast(), bytes)
+        }
+    }
+
+    fn unpin(&self, memory: &mut [u8]) {
+        let f: Unpin = self.get("cuMemFreeHost").unwrap();
+        // SAFETY: made by `pinned`, and nothing is in flight.
+        unsafe { f(memory.as_mut_ptr().cast()) };
+    }
+
+    fn wait(&self) {
+        // SAFETY: the stream is the test's own.
+        assert_eq!(unsafe { self.get::<Wait>("cuStreamSynchronize").unwrap()(self.stream()) }, 0);
+    }
+
+    fn send(&self, to: u64, bytes: &[u8]) {
+        // SAFETY: the range was allocated, and the bytes are page-locked.
+        let f: Send = self.get("cuMemcpyHtoDAsync_v2").unwrap();
+        assert_eq!(unsafe { f(to, bytes.as_ptr().cast(), bytes.len(), self.stream()) }, 0);
+        self.wait();
+    }
+
+    fn fetch(&self, from: u64, to: &mut [u8]) {
+        let f: Fetch = self.get("cuMemcpyDtoHAsync_v2").unwrap();
+        // SAFETY: as above.
+        assert_eq!(unsafe { f(to.as_mut_ptr().cast(), from, to.len(), self.stream()) }, 0);
+        self.wait();
+    }
+
+    fn free(&self, at: u64) {
+        // SAFETY: allocated above, and no work is in flight.
+        unsafe { self.get::<Free>("cuMemFree_v2").unwrap()(at) };
+    }
+
+    /// A stream of the test's own.
+    fn stream(&self) -> *mut c_void {
+        use std::sync::OnceLock;
+        static STREAM: OnceLock<usize> = OnceLock::new();
+        let create: unsafe extern "C" fn(*mut *mut c_void, u32) -> c_int =
+            self.get("cuStreamCreate").unwrap();
+        let made = STREAM.get_or_init(|| {
+            let mut stream = std::ptr::null_mut();
+            // SAFETY: the place is valid, and the context is current.
+            assert_eq!(unsafe { create(&mut stream, 1) }, 0);
+            stream as usize
+        });
+        *made as *mut c_void
+    }
+
+    /// Calls of these functions since `from`, and the number of all calls; none on other drivers than that of tests.
+    fn calls(&self, from: c_long, names: &[&str]) -> Option<(Vec<usize>, c_long)> {
+        let count: unsafe extern "C" fn() -> c_long = self.get("fake_calls")?;
+        let call: unsafe extern "C" fn(c_long) -> *const c_char = self.get("fake_call")?;
+        // SAFETY: plain numbers; names are static text.
+        let n = unsafe { count() };
+        let all: Vec<String> = (from..n)
+            // SAFETY: as above.
+            .map(|i| unsafe { CStr::from_ptr(call(i)) }.to_string_lossy().into_owned())
+            .collect();
+        Some((names.iter().map(|name| all.iter().filter(|c| c.starts_with(name)).count()).collect(), n))
+    }
+}
+
+/// Products in f16 that large tiles compute, with two inputs and two outputs.
+fn network() -> Network {
+    let mut net = Network::new("moved");
+    let mut rng = Rng::new(9);
+    let x = net.add_input("x", TensorType::new(DType::F16, [128, 256])).unwrap();
+    let z = net.add_input("z", TensorType::new(DType::F16, [128, 256])).unwrap();
+    let layer = |net: &mut Network, name: &str, op: &str, inputs: &[TensorId]| {
+        let inputs: Vec<Option<TensorId>> = inputs.iter().copied().map(Some).collect();
+        net.add_layer(name, op, Attrs::new(), &inputs).unwrap()[0]
+    };
+    let mut weight = |net: &mut Network, name: &str| {
+        net.add_weights(Some(name), rng.tensor_in(DType::F16, &[256, 256], -0.2, 0.2, 1)).unwrap()
+    };
+    let (a, b) = (weight(&mut net, "a"), weight(&mut net, "b"));
+    let p = layer(&mut net, "p", "matmul", &[x, a]);
+    let q = layer(&mut net, "q", "softmax", &[p]);
+    let r = layer(&mut net, "r", "matmul", &[q, b]);
+    let s = layer(&mut net, "s", "add", &[r, z]);
+    net.mark_output(s, "s").unwrap();
+    net.mark_output(q, "q").unwrap();
+    net
+}
+
+#[test]
+fn runs_follow_addresses_that_change() {
+    let Some(backend) = backends::cuda().unwrap() else { return };
+    let target = backend.targets().unwrap().remove(0);
+    let mut builder = Builder::new(backend.clone(), target.clone());
+    builder.config = BuildConfig { estimates: true, search: false, ..BuildConfig::default() };
+    let program = builder.build(&network()).unwrap().program;
+    let tactics: Vec<_> = program.steps.iter().map(|s| s.tactic.id()).collect();
+    println!("{tactics:?}");
+    let engine = Engine::from_plan(Plan::new(program, Vec::new(), target), backend).unwrap();
+    let mut rng = Rng::new(5);
+    let data: Vec<[Tensor; 2]> =
+        (0..3).map(|_| [(); 2].map(|()| rng.tensor_in(DType::F16, &[128, 256], -1.0, 1.0, 1))).collect();
+    let mut plain = engine.create_context().unwrap();
+    let wanted: Vec<_> =
+        data.iter().map(|[x, z]| plain.run(&[("x", x.clone()), ("z", z.clone())]).unwrap()).collect();
+    let driver = Driver::open();
+    let (bytes, sets) = (128 * 256 * 2, 9);
+    let names = ["x", "z", "s", "q"];
+    let base = driver.allocate(bytes * sets * names.len());
+    let transfer = driver.pinned(bytes);
+    let at = |set: usize, k: usize| base + ((k * sets + set) * bytes) as u64;
+    let mut context = engine.create_context().unwrap();
+    let mut from = driver.calls(0, &[]).map_or(0, |c| c.1);
+    let mut times = Vec::new();
+    for round in 0..3 * sets {
+        // Tensors move by different distances.
+        let places: Vec<u64> = (0..4).map(|k| at((round * (k + 1) + k) % sets, k)).collect();
+        let which = round % data.len();
+        for (t, &at) in data[which].iter().zip(&places) {
+            transfer.copy_from_slice(t.bytes());
+            driver.send(at, transfer);
+        }
+        from = driver.calls(from, &[]).map_or(0, |c| c.1);
+        let start = Instant::now();
+        for (name, &at) in names.iter().zip(&places) {
+            // SAFETY: memory that was allocated above.
+            unsafe { context.bind(name, at as usize as *mut c_void, bytes as u64) }.unwrap();
+        }
+        context.enqueue().unwrap();
+        times.push(start.elapsed().as_secs_f64() * 1e6);
+        context.wait().unwrap();
+        let counted = [
+            "cuGraphExecKernelNodeSetParams",
+            "cuGraphExecUpdate",
+            "cuGraphInstantiate",
+            "cuStreamBeginCapture",
+        ];
+        if let Some((found, now)) = driver.calls(from, &counted) {
+            from = now;
+            // The first product, the softmax with its output, and the last layer: at most two kernels more.
+            let set = found[0];
+            assert!(round < sets || (3..=5).contains(&set) && found[1..] == [0, 0, 0], "{round}: {found:?}");
+        }
+        for ((name, tensor), k) in wanted[which].iter().zip([2, 3]) {
+            assert_eq!(names[k], name);
+            driver.fetch(places[k], transfer);
+            assert!(*transfer == *tensor.bytes(), "round {round}: {name}");
+        }
+    }
+    times.drain(..sets);
+    times.sort_by(f64::total_cmp);
+    println!("all addresses changed: {:.1} us at best, {:.1} median", times[0], times[times.len() / 2]);
+    drop(context);
+    driver.unpin(transfer);
+    driver.free(base);
+}
