@@ -582,7 +582,7 @@ struct kiln_error_t *kiln_engine_profile_values(const struct kiln_engine_t *engi
                                                 size_t *count);
 
 /**
- * Describes the engine as JSON: name, target, inputs and outputs, profiles, debug tensors, weights that are absent, memory of a context.
+ * Describes the engine as JSON: name, target, inputs, outputs, profiles, debug tensors, absent weights, bytes of weights and contexts.
  */
 struct kiln_error_t *kiln_engine_describe(const struct kiln_engine_t *engine,
                                           struct kiln_bytes_t **json);

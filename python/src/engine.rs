@@ -160,6 +160,16 @@ impl Engine {
     }
 
     #[getter]
+    fn weights_size(&self) -> u64 {
+        self.inner.weights_size()
+    }
+
+    #[getter]
+    fn stripped_weights_size(&self) -> Option<u64> {
+        self.inner.stripped_weights_size()
+    }
+
+    #[getter]
     fn takes_device_addresses(&self, py: Python<'_>) -> PyResult<bool> {
         let core = self.borrow_context(py)?;
         let answer = lock(&core.context).takes_device_memory();

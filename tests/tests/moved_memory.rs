@@ -1,5 +1,5 @@
-//! Runs on a CUDA device whose inputs and outputs are at other addresses in each run: results are right, and on the driver of tests no
-//! graph is made, recorded or updated as a whole once four sets of addresses were used. Prints what a run takes of the host.
+//! Runs on a CUDA device whose inputs and outputs are at other addresses in each run: their results are right. On the driver of tests no
+//! graph is made, recorded or updated as a whole once four sets of addresses were used. The host time of a run is printed.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 

@@ -214,7 +214,7 @@ fn range(
     }
 }
 
-/// Describes the engine as JSON: name, target, inputs and outputs, profiles, debug tensors, weights that are absent, memory of a context.
+/// Describes the engine as JSON: name, target, inputs, outputs, profiles, debug tensors, absent weights, bytes of weights and contexts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kiln_engine_describe(
     engine: *const kiln_engine_t,
@@ -225,6 +225,8 @@ pub unsafe extern "C" fn kiln_engine_describe(
         let (out, e) = unsafe { (Out::new(json, "json")?, handle::shared(engine, "engine")?) };
         let mut value = json::header(&e.engine.plan().header);
         value["target"] = json::target(e.engine.target());
+        value["weights_size"] = object!(e.engine.weights_size());
+        value["stripped_weights_size"] = object!(e.engine.stripped_weights_size());
         value["streamable_weights"] = object!(e.engine.streamable_weights());
         value["least_weight_budget"] = object!(e.engine.least_weight_budget());
         value["weight_budget"] = object!(e.engine.weight_budget());

@@ -138,6 +138,12 @@ fn stripped_plans_run_once_they_are_filled() {
     let (full, small) = (whole.write().expect("bytes"), stripped.write().expect("bytes"));
     assert!(small.len() < full.len() / 4, "{} of {} bytes", small.len(), full.len());
     let engine = load(Plan::read(small).expect("a plan"));
+    let all = load(plan("lenet_a_bn.onnx", Refit::Identical, false));
+    let (size, left_out) = (engine.weights_size(), engine.stripped_weights_size().expect("a stripped plan"));
+    assert_eq!((all.weights_size(), all.stripped_weights_size()), (size, None));
+    // Sources of derived weights are in the plan, and do not count.
+    assert!(size > 100_000 && size < full.len() as u64, "{size} of {} bytes", full.len());
+    assert!(left_out <= size && left_out > size / 10 * 9, "{left_out} of {size} bytes");
     let image = Tensor::from_slice(&[1, 1, 28, 28], &[0.5f32; 784]).expect("an image");
     let e = engine.run([("input", image)]).map(drop);
     assert!(matches!(e, Err(Error::Runtime(RuntimeError::Stripped { count, .. })) if count >= 8), "{e:?}");

@@ -19,6 +19,7 @@ mod selection;
 mod shapes;
 mod timer;
 mod weights;
+mod weights_size;
 
 pub use backends::Backends;
 pub use cancel::Canceller;

@@ -46,8 +46,8 @@ fn holds(range: &Range, address: u64) -> bool {
 pub struct Moved(HashMap<u64, Range>);
 
 impl Moved {
-    /// The changes from one key to another of equal shapes. None where memory is bound in one of them only, where ranges overlap, as
-    /// launches may depend on that, or where one is `own` memory of the run.
+    /// The changes from one key to another of equal shapes. None where memory is bound in one of them only, or is `own` memory of the
+    /// run. None as well where ranges overlap, as launches may depend on that.
     pub fn of(from: &[Key<Range>], to: &[Key<Range>], own: impl Fn(&Range) -> bool) -> Option<Moved> {
         let mut moved = HashMap::new();
         for (a, b) in from.iter().zip(to) {

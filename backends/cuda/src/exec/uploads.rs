@@ -5,7 +5,7 @@ use super::memory::Range;
 /// Bytes between two ranges that are copied with them: less than one buffer is apart from another.
 const GAP: u64 = 255;
 
-/// What goes through page-locked memory at once.
+/// Parts of an upload that are in page-locked memory at the same time.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Piece<'a> {
     /// Bytes, with their place in page-locked memory.
