@@ -98,6 +98,88 @@ def test_compile_runs_whole_graphs_and_names_what_it_does_not():
     torch._dynamo.reset()
 
 
+def strictly(f, **more):
+    """Compiled without a fallback."""
+    torch._dynamo.reset()
+    return torch.compile(f, backend="kiln", options={"backend": "cpu", "estimates": True, "strict_graph": True}, **more)
+
+
+def test_compile_takes_sizes_that_vary():
+    import kiln.torch  # noqa: F401
+
+    m = module()
+    with torch.no_grad():
+        for dynamic in (None, True):
+            fast = strictly(m, dynamic=dynamic)
+            for n in (3, 5, 2, 40, 7):
+                x = torch.randn(n, 8)
+                torch.testing.assert_close(fast(x), m(x), rtol=1e-4, atol=1e-5)
+        product = strictly(lambda a, b: ((a @ b.T).relu(), b.reshape(b.shape[0] * 2, -1)), dynamic=True)
+        for n, k in ((3, 4), (50, 9)):
+            a, b = torch.randn(n, 6), torch.randn(k, 6)
+            torch.testing.assert_close(product(a, b), ((a @ b.T).relu(), b.reshape(k * 2, -1)), rtol=1e-4, atol=1e-5)
+
+
+def test_compile_sees_weights_that_change():
+    import kiln.torch  # noqa: F401
+
+    m, x = torch.nn.Linear(4, 3), torch.ones(2, 4)
+    fast = strictly(m)
+    with torch.no_grad():
+        fast(x)
+        m.weight.mul_(3)
+        torch.testing.assert_close(fast(x), m(x))
+        m.load_state_dict(torch.nn.Linear(4, 3).state_dict())
+        torch.testing.assert_close(fast(x), m(x))
+
+
+class Counts(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(3))
+
+    def forward(self, x):
+        self.seen.add_(x)
+        return self.seen * 2
+
+
+def test_compile_leaves_what_an_engine_is_not_for_to_pytorch():
+    import kiln.torch as kt
+
+    torch._dynamo.reset()
+    m = Counts()
+    fast = torch.compile(m, backend="kiln", options={"backend": "cpu"})
+    with torch.no_grad(), pytest.warns(kt.FellBack, match="writes into its inputs"):
+        fast(torch.ones(3))
+        assert fast(torch.ones(3)).tolist() == [4, 4, 4] and m.seen.tolist() == [2, 2, 2]
+    torch._dynamo.reset()
+    net, x = module(), torch.randn(2, 8, requires_grad=True)
+    with pytest.warns(kt.FellBack, match="gradients"):
+        torch.compile(net, backend="kiln", options={"backend": "cpu"})(x).sum().backward()
+    assert x.grad is not None
+    torch._dynamo.reset()
+    with torch.no_grad(), pytest.warns(kt.FellBack, match="not a tensor"):
+        sizes = torch.compile(lambda x: (x * 2, x.shape[0]), backend="kiln", dynamic=True, options={"backend": "cpu"})
+        assert sizes(torch.ones(3, 2))[1] == 3
+
+
+def test_ranges_of_an_export_are_those_of_the_engine():
+    import kiln.torch as kt
+
+    m = module()
+    batch = torch.export.Dim("batch", min=1, max=16)
+    exported = kt.export(m, (torch.randn(3, 8),), dynamic_shapes=({0: batch},), backend="cpu", estimates=True)
+    with torch.no_grad():
+        for n in (1, 16):
+            x = torch.randn(n, 8)
+            torch.testing.assert_close(exported(x), m(x), rtol=1e-4, atol=1e-5)
+    with pytest.raises(kiln.InvalidArgument, match="profile"):
+        exported(torch.randn(17, 8))
+    auto = kt.export(m, (torch.randn(3, 8),), dynamic_shapes=({0: torch.export.Dim.AUTO},), backend="cpu", estimates=True)
+    (found,) = auto.engine.profiles[0].shapes.values()
+    assert [tuple(d) for d in found[1:]] == [(3, 8), (16, 8)]
+
+
 @pytest.fixture(scope="module")
 def on_gpu():
     return kiln.Engine.open(DIGITS / "lenet_a.onnx", backend="cuda", shapes={"input": (4, 1, 28, 28)})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import kiln
+from kiln.torch._sizes import ranges
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -55,19 +55,17 @@ def as_input(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone() if tensor.is_cuda and tensor.data_ptr() % 16 else tensor
 
 
-def onnx_bytes(
-    module: torch.nn.Module, args: Sequence[Any], dynamic_shapes: Any = None, names: Sequence[str] | None = None
-) -> bytes:
-    """The module as an ONNX model, with its weights under the names of the state dictionary."""
-    program = torch.onnx.export(
-        module, tuple(args), dynamo=True, dynamic_shapes=dynamic_shapes, input_names=names, verbose=False
-    )
-    buffer = io.BytesIO()
+def onnx_program(module: torch.nn.Module, args: Sequence[Any], dynamic_shapes: Any = None) -> Any:
+    """The module as PyTorch exports it to ONNX."""
+    return torch.onnx.export(module, tuple(args), dynamo=True, dynamic_shapes=dynamic_shapes, verbose=False)
+
+
+def onnx_bytes(program: Any) -> bytes:
+    """An ONNX model, with its weights under the names of the state dictionary."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "module.onnx"
         program.save(str(path), external_data=False)
-        buffer.write(path.read_bytes())
-    return buffer.getvalue()
+        return path.read_bytes()
 
 
 def export(
@@ -77,17 +75,20 @@ def export(
     dynamic_shapes: Any = None,
     **options: Unpack[OptionNames],
 ) -> Exported:
-    """Builds an engine of a module that is called with `args`. `dynamic_shapes` is as of `torch.onnx.export`; `options` are those of
-    `kiln.BuildOptions`. With `refit="all"` the engine takes other weights later: `kiln.torch.refit`."""
+    """Builds an engine of a module that is called with `args`. `dynamic_shapes` is as of `torch.onnx.export`, and its ranges are those of
+    the engine; a dimension without a bound has room for four times its size in `args`. `options` are those of `kiln.BuildOptions`, of
+    which `shapes` and `profiles` replace the ranges. With `refit="all"` the engine takes other weights later: `kiln.torch.refit`."""
     was_training = module.training
     module.eval()
     try:
         with torch.no_grad():
-            model = onnx_bytes(module, args, dynamic_shapes)
+            program = onnx_program(module, args, dynamic_shapes)
             single = isinstance(module(*args), torch.Tensor)
     finally:
         module.train(was_training)
-    return Exported(kiln.Engine.open(model, **options), single)
+    if "shapes" not in options and "profiles" not in options:
+        options["shapes"] = ranges(program)
+    return Exported(kiln.Engine.open(onnx_bytes(program), **options), single)
 
 
 def refit(exported: Exported, weights: Mapping[str, torch.Tensor] | str | Path) -> kiln.RefitReport:
