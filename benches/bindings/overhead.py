@@ -97,8 +97,8 @@ def measured(model, given):
         ports = [t for t in kiln.model(model).io if t.is_input]
         shapes = {t.name: tuple(n if n > 0 else 1 for n in t.shape) for t in ports}
         kiln.build(model, backend=given.backend, shapes=shapes, samples=3).save(plan)
-        headers = ROOT / "capi" / "include"
-        subprocess.run(["cc", "-O2", "-std=c11", f"-I{headers}", HERE / "runs.c", "-o", program, folder / "libkiln.so"], check=True)
+        folders = [f"-I{ROOT / 'capi' / part}" for part in ("include", "examples")]
+        subprocess.run(["cc", "-O2", "-std=c11", *folders, HERE / "runs.c", "-o", program, folder / "libkiln.so"], check=True)
         ways = {
             "Rust": lambda: process([folder / "examples" / "runs", plan, given.runs]),
             "C": lambda: process([program, plan, given.runs], LD_LIBRARY_PATH=str(folder)),

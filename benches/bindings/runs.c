@@ -1,18 +1,8 @@
 /* Times runs of an engine with one input and one output of f32 by the C API, as overhead.py wants it: runs PLAN RUNS prints the median of
  * a run from input to output, and of one in memory that is bound, in nanoseconds. */
 #define _POSIX_C_SOURCE 199309L
-#include "kiln_runtime.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "common.h"
 #include <time.h>
-
-static void check(kiln_error_t *error) {
-    if (error != NULL) {
-        fprintf(stderr, "%s\n", kiln_error_message(error, NULL));
-        exit(1);
-    }
-}
 
 static long now(void) {
     struct timespec t;
@@ -25,19 +15,6 @@ static int by_time(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static DLTensor tensor(float *data, int64_t *shape, int32_t ndim) {
-    DLTensor t;
-    memset(&t, 0, sizeof t);
-    t.data = data;
-    t.device.device_type = kDLCPU;
-    t.ndim = ndim;
-    t.dtype.code = kDLFloat;
-    t.dtype.bits = 32;
-    t.dtype.lanes = 1;
-    t.shape = shape;
-    return t;
-}
-
 int main(int argc, char **argv) {
     kiln_engine_t *engine = NULL;
     kiln_context_t *context = NULL, *bound = NULL;
@@ -46,38 +23,38 @@ int main(int argc, char **argv) {
     }
     size_t runs = (size_t)atol(argv[2]);
     long *times = malloc(runs * sizeof(long)), medians[2];
-    check(kiln_engine_open(argv[1], KILN_CSTR, NULL, &engine));
-    check(kiln_context_create(engine, &context));
-    check(kiln_context_create(engine, &bound));
+    check(kiln_engine_open(argv[1], KILN_CSTR, NULL, &engine), "open");
+    check(kiln_context_create(engine, &context), "context");
+    check(kiln_context_create(engine, &bound), "context");
     kiln_io_t io[2];
     DLTensor tensors[2];
     for (size_t i = 0; i < 2; i++) {
         memset(&io[i], 0, sizeof io[i]);
         io[i].struct_size = sizeof io[i];
-        check(kiln_engine_io(engine, i, &io[i]));
+        check(kiln_engine_io(engine, i, &io[i]), "io");
         size_t count = 1;
         for (int d = 0; d < io[i].ndim; d++) {
             count *= (size_t)io[i].dims[d];
         }
-        tensors[i] = tensor(calloc(count, sizeof(float)), io[i].dims, io[i].ndim);
+        tensors[i] = floats(calloc(count, sizeof(float)), io[i].dims, io[i].ndim);
     }
     for (size_t i = 0; i < runs; i++) {
         DLManagedTensorVersioned *out = NULL;
         long start = now();
-        check(kiln_context_set_input(context, io[0].name, io[0].name_length, &tensors[0]));
-        check(kiln_context_run(context));
-        check(kiln_context_output(context, io[1].name, io[1].name_length, &out));
+        check(kiln_context_set_input(context, io[0].name, io[0].name_length, &tensors[0]), "input");
+        check(kiln_context_run(context), "run");
+        check(kiln_context_output(context, io[1].name, io[1].name_length, &out), "output");
         kiln_tensor_destroy(out);
         times[i] = now() - start;
     }
     qsort(times, runs, sizeof(long), by_time);
     medians[0] = times[runs / 2];
     for (size_t i = 0; i < 2; i++) {
-        check(kiln_context_bind(bound, io[i].name, io[i].name_length, &tensors[i]));
+        check(kiln_context_bind(bound, io[i].name, io[i].name_length, &tensors[i]), "bind");
     }
     for (size_t i = 0; i < runs; i++) {
         long start = now();
-        check(kiln_context_run(bound));
+        check(kiln_context_run(bound), "run");
         times[i] = now() - start;
     }
     qsort(times, runs, sizeof(long), by_time);
