@@ -99,9 +99,11 @@ def measured(model, given):
         kiln.build(model, backend=given.backend, shapes=shapes, samples=3).save(plan)
         folders = [f"-I{ROOT / 'capi' / part}" for part in ("include", "examples")]
         subprocess.run(["cc", "-O2", "-std=c11", *folders, HERE / "runs.c", "-o", program, folder / "libkiln.so"], check=True)
+        # Programs ask for the library by the name of its interface.
+        (Path(work) / "libkiln.so.0").symlink_to((folder / "libkiln.so").resolve())
         ways = {
             "Rust": lambda: process([folder / "examples" / "runs", plan, given.runs]),
-            "C": lambda: process([program, plan, given.runs], LD_LIBRARY_PATH=str(folder)),
+            "C": lambda: process([program, plan, given.runs], LD_LIBRARY_PATH=work),
             "Python": lambda: python(plan, given.runs),
         }
         if given.ort:

@@ -163,6 +163,44 @@ def test_compile_leaves_what_an_engine_is_not_for_to_pytorch():
         assert sizes(torch.ones(3, 2))[1] == 3
 
 
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_fast_paths_of_attention_are_decomposed(norm_first, activation):
+    import kiln.torch as kt
+    from kiln.torch._decompose import attention
+
+    layer = torch.nn.TransformerEncoderLayer(
+        16, 4, 32, batch_first=True, norm_first=norm_first, activation=activation
+    ).eval()
+    x = torch.randn(2, 5, 16)
+    hidden = torch.tensor([[False] * 5, [False, False, False, True, True]])
+    with torch.no_grad():
+        torch.testing.assert_close(strictly(layer)(x), layer(x), rtol=1e-4, atol=1e-5)
+        exported = kt.export(layer, (x,), backend="cpu", estimates=True)
+        torch.testing.assert_close(exported(x), layer(x), rtol=1e-4, atol=1e-5)
+        own = layer.self_attn
+        weights = (own.in_proj_weight, own.in_proj_bias, own.out_proj.weight, own.out_proj.bias)
+        for average in (True, False):
+            found = attention(x, x, x, 16, 4, *weights, hidden, True, average, 1)
+            wanted = torch._native_multi_head_attention(x, x, x, 16, 4, *weights, hidden, True, average, 1)
+            for a, b in zip(found, wanted, strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_adaptive_pools_of_any_size():
+    import kiln.torch as kt
+
+    with torch.no_grad():
+        for pool, shape in (
+            (torch.nn.AdaptiveAvgPool1d(3), (1, 2, 7)),
+            (torch.nn.AdaptiveAvgPool2d((3, 2)), (1, 2, 7, 5)),
+            (torch.nn.AdaptiveAvgPool3d((2, 3, 1)), (1, 2, 5, 7, 4)),
+        ):
+            x = torch.randn(shape)
+            exported = kt.export(pool, (x,), backend="cpu", estimates=True)
+            torch.testing.assert_close(exported(x), pool(x), rtol=1e-4, atol=1e-5)
+
+
 def test_ranges_of_an_export_are_those_of_the_engine():
     import kiln.torch as kt
 

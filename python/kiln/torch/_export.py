@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import kiln
+from kiln.torch._decompose import STAND_INS
 from kiln.torch._sizes import ranges
 
 if TYPE_CHECKING:
@@ -56,8 +57,17 @@ def as_input(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def onnx_program(module: torch.nn.Module, args: Sequence[Any], dynamic_shapes: Any = None) -> Any:
-    """The module as PyTorch exports it to ONNX."""
-    return torch.onnx.export(module, tuple(args), dynamo=True, dynamic_shapes=dynamic_shapes, verbose=False)
+    """The module as PyTorch exports it to ONNX; where that fails, with operators that it does not know as others."""
+    try:
+        return torch.onnx.export(module, tuple(args), dynamo=True, dynamic_shapes=dynamic_shapes, verbose=False)
+    except torch.onnx.errors.OnnxExporterError as e:
+        try:
+            program = torch.export.export(module, tuple(args), dynamic_shapes=dynamic_shapes, strict=False)
+            table = torch.export.default_decompositions()
+            table.update(STAND_INS)
+            return torch.onnx.export(program.run_decompositions(table), dynamo=True, verbose=False)
+        except Exception:
+            raise e from None
 
 
 def onnx_bytes(program: Any) -> bytes:
