@@ -98,6 +98,19 @@ fn recorded_tactics_are_replayed_to_the_same_bytes() {
     let built = std::fs::read(lenet(&f, &["--record-tactics", &record])).unwrap();
     let report = |f: &Folder, more: &[&str]| lenet(f, &[&["--replay-tactics", &record], more].concat());
     assert!(std::fs::read(report(&f, &[])).unwrap() == built, "a replay has other bytes");
+    // A replay takes over how much the recorded build tried.
+    for effort in [
+        "--optimization-level=0",
+        "--optimization-level=2",
+        "--optimization-level=5",
+        "--max-tactics=1",
+        "--no-search",
+        "--no-timing-cache",
+        "--mem-pool-size=workspace:1",
+    ] {
+        let built = std::fs::read(lenet(&f, &["--record-tactics", &record, effort])).unwrap();
+        assert!(std::fs::read(report(&f, &[])).unwrap() == built, "{effort}: a replay has other bytes");
+    }
     let again = f.name("again.jsonl");
     report(&f, &["--record-tactics", &again]);
     assert_eq!(std::fs::read(&again).unwrap(), std::fs::read(&record).unwrap(), "a replay is recorded alike");

@@ -112,6 +112,9 @@ impl Builder {
         }
         self.cache = record.times.clone();
         (self.config.locked, self.config.estimates) = (!record.estimates, record.estimates);
+        if let Some(effort) = &record.effort {
+            effort.apply(&mut self.config);
+        }
         self.config.selector = Some(Selector::new(Arc::new(Mutex::new(Replay::of(record)))));
         Ok(())
     }
@@ -187,6 +190,7 @@ impl Builder {
             spent: Spent::default(),
             folding: &folding,
             noted: &noted,
+            limit: usize::MAX,
             progress: Phases::new(progress, self.config.monitor.clone()),
         };
         let phase = tuner.progress.start(format!("building \"{}\"", g.name), 3)?;

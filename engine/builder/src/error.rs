@@ -106,7 +106,7 @@ pub enum BuildError {
     },
     /// A locked build needs a timing that the cache lacks.
     #[error(
-        "the timing cache has no entry for layer \"{layer}\" ({key}), and the build is locked to it; build once without --locked"
+        "the timing cache has no entry for layer \"{layer}\" ({key}), and the build is locked to it; build once without --locked, or, for recorded tactics, with the network and settings that were recorded"
     )]
     CacheMiss {
         /// The layer.

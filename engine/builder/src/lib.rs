@@ -43,7 +43,7 @@ pub use memory_pool::MemoryPool;
 pub use monitor::{Monitor, ProgressMonitor};
 pub use passes::PassCx;
 pub use pools::LEAST_SHARED;
-pub use record::{TacticChoice, TacticRecord};
+pub use record::{RecordedEffort, TacticChoice, TacticRecord};
 pub use refit::Refit;
 pub use reformat::Reformat;
 pub use report::{AlternativeReport, StepReport, TensorLayout};

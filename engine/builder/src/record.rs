@@ -1,11 +1,12 @@
 //! Choices of a build as text, by which another build makes the same without timing anything.
 
+use crate::BuildConfig;
 use crate::cache::TimingCache;
 use crate::report::StepReport;
 use crate::selection::{Algorithm, AlgorithmSelector, LayerContext};
 use kiln_backend::Target;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Version of the text.
 const FORMAT: u32 = 1;
@@ -23,6 +24,37 @@ pub struct TacticChoice {
     pub tactic: String,
 }
 
+/// Settings of a build that decide how much it tries: times are known under them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecordedEffort {
+    search: bool,
+    share_times: bool,
+    max_tactics: usize,
+    /// None: no limit, which has no number in JSON.
+    estimate_limit: Option<f64>,
+    pools: BTreeMap<String, u64>,
+}
+
+impl RecordedEffort {
+    fn of(c: &BuildConfig) -> RecordedEffort {
+        RecordedEffort {
+            search: c.search,
+            share_times: c.share_times,
+            max_tactics: c.max_tactics,
+            estimate_limit: Some(c.estimate_limit).filter(|x| x.is_finite()),
+            pools: c.pools.iter().map(|(pool, bytes)| (pool.name().to_owned(), *bytes)).collect(),
+        }
+    }
+
+    /// Puts the settings into those of a build.
+    pub(crate) fn apply(&self, c: &mut BuildConfig) {
+        (c.search, c.share_times, c.max_tactics) = (self.search, self.share_times, self.max_tactics);
+        c.estimate_limit = self.estimate_limit.unwrap_or(f64::INFINITY);
+        let pools = self.pools.iter().filter_map(|(name, bytes)| Some((name.parse().ok()?, *bytes)));
+        c.pools = pools.collect();
+    }
+}
+
 /// The choices of a build, with the times that decided its search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TacticRecord {
@@ -32,6 +64,8 @@ pub struct TacticRecord {
     pub device: String,
     /// Whether the build took what the backend expects to be best instead of timing.
     pub estimates: bool,
+    /// Settings under which it chose, which a replay takes over; none in records of earlier versions.
+    pub effort: Option<RecordedEffort>,
     /// Choices in execution order. Editing a tactic forces it.
     pub layers: Vec<TacticChoice>,
     /// Times that the build used.
@@ -44,6 +78,8 @@ struct Header {
     backend: String,
     device: String,
     estimates: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    effort: Option<RecordedEffort>,
     /// Number of lines of choices; the rest is a timing cache.
     layers: usize,
 }
@@ -68,9 +104,17 @@ impl TacticRecord {
             backend: target.backend.clone(),
             device: target.device.clone(),
             estimates,
+            effort: None,
             layers: steps.iter().flat_map(choices).collect(),
             times: times.clone(),
         }
+    }
+
+    /// The record with the settings of its build that decide how much is tried.
+    #[must_use]
+    pub fn with_effort(mut self, config: &BuildConfig) -> TacticRecord {
+        self.effort = Some(RecordedEffort::of(config));
+        self
     }
 
     /// The record as JSON lines: a header, a line for each layer, and a timing cache.
@@ -80,6 +124,7 @@ impl TacticRecord {
             backend: self.backend.clone(),
             device: self.device.clone(),
             estimates: self.estimates,
+            effort: self.effort.clone(),
             layers: self.layers.len(),
         };
         // Text and numbers always have a JSON form.
@@ -113,9 +158,9 @@ impl TacticRecord {
             layers.push(serde_json::from_str(line).map_err(|e| format!("line {}: {e}", i + 2))?);
             rest = after;
         }
-        let Header { backend, device, estimates, .. } = header;
+        let Header { backend, device, estimates, effort, .. } = header;
         let times = TimingCache::from_text(rest).map_err(|e| format!("times behind the layers: {e}"))?;
-        Ok(TacticRecord { backend, device, estimates, layers, times })
+        Ok(TacticRecord { backend, device, estimates, effort, layers, times })
     }
 }
 

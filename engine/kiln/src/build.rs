@@ -207,12 +207,16 @@ fn build_on(
     let (version_compatible, limit) = (config.version_compatible, config.limit);
     let (built, times) = run_builder(backend, &target, graph.clone(), config, options, progress)?;
     let estimates = options.config.estimates;
-    let record = TacticRecord::of(
+    let mut record = TacticRecord::of(
         &built.steps,
         &built.times,
         &target,
         options.replay.as_ref().map_or(estimates, |r| r.estimates),
     );
+    record = match options.replay.as_ref().and_then(|r| r.effort.clone()) {
+        Some(effort) => TacticRecord { effort: Some(effort), ..record },
+        None => record.with_effort(&options.config),
+    };
     let mut part = target.clone();
     limit.apply(&mut part);
     let mut plan = Plan::new(built.program, profiles, part).with_verbosity(options.verbosity);
