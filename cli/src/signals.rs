@@ -3,7 +3,9 @@
 //! The first one cancels: [`received`] reports it to whoever asks between two pieces of work, and the callbacks of
 //! [`on_signal`] are called. The second one ends the process at once.
 
+use crate::failure::Failure;
 use kiln::ExecutionContext;
+use kiln_ir::stop::{self, Stop, StopFlag};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -57,6 +59,22 @@ pub fn on_signal(f: impl Fn() + Send + 'static) {
         f();
     }
     callbacks.push(Box::new(f));
+}
+
+/// Does work of this thread that the first signal ends at its next checkpoint.
+pub fn scope<T>(work: impl FnOnce() -> T) -> T {
+    let flag = StopFlag::new();
+    let set = flag.clone();
+    on_signal(move || set.set(Stop::Now));
+    stop::scope(&flag, work)
+}
+
+/// Refuses to go on behind a signal.
+pub fn check() -> Result<(), Failure> {
+    match received() {
+        None => Ok(()),
+        Some(signal) => Err(Failure::Input(format!("ended by signal {signal}, and nothing was written"))),
+    }
 }
 
 /// Cancels runs of a context from the first signal on, until it is dropped.

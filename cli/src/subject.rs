@@ -8,7 +8,6 @@ use crate::progress::Bar;
 use crate::session::{Session, discover, load_layers};
 use crate::signals;
 use kiln::{BuildOptions, BuildReport, Built, Engine, Model, Profile, Progress, ShapeRequest, Tensor};
-use kiln_ir::stop::{self, Stop, StopFlag};
 use std::path::Path;
 
 /// An engine with the inputs to run it with.
@@ -154,10 +153,7 @@ pub fn watched<T>(
 ) -> Result<T, Failure> {
     let mut bar = Bar::default();
     // Signals end long layers that are computed at build, too.
-    let flag = StopFlag::new();
-    let set = flag.clone();
-    signals::on_signal(move || set.set(Stop::Now));
-    let result = stop::scope(&flag, || {
+    let result = signals::scope(|| {
         work(&mut |phase, done, total| {
             bar.set(phase, done, total);
             signals::received().is_none()

@@ -182,6 +182,38 @@ fn signals_lose_no_time_and_no_old_file() {
     only(&f, &["c", "c.device.lock", "c.lock", "e.kiln"]);
 }
 
+/// The exit code of a command that is interrupted once `begun`, and how long it took from then on.
+fn interrupted(args: &[&str], begun: impl Fn() -> bool) -> (Option<i32>, Duration) {
+    let mut command = Command::new(command());
+    let quiet = command.args(args).env_remove("KILN_PLUGIN_PATH").stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = quiet.spawn().unwrap();
+    while !begun() && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let start = Instant::now();
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    (child.wait().unwrap().code(), start.elapsed())
+}
+
+#[test]
+fn signals_end_refits_and_comparisons() {
+    let f = Folder::new();
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../.cache/topologies/resnet50.onnx");
+    let (engine, new) = (f.name("e.kiln"), f.name("new.kiln"));
+    ok(&["build", model, "-o", &engine, "--backend", "cpu", "--no-timing", "--no-search", "--refit"]);
+    // The place of the new engine is reserved before the old one is read.
+    let begun = || std::fs::read_dir(f.path("")).unwrap().count() > 1;
+    assert_eq!(interrupted(&["refit", &engine, "--weights", model, "-o", &new], begun).0, Some(130));
+    only(&f, &["e.kiln"]);
+    // Products of 2^30 terms, which the oracle computes for a minute each.
+    let text = "graph \"slow\" { input %x: f32[1024,1024] %a = matmul(%x, %x) %b = matmul(%a, %x) %c = matmul(%b, %x) output %c }";
+    std::fs::write(f.path("slow.txt"), text).unwrap();
+    let args = ["compare", &f.name("slow.txt"), "--backends", "reference,cpu", "--random-inputs", "1"];
+    let moment = Instant::now() + Duration::from_secs(2);
+    let (code, took) = interrupted(&args, || Instant::now() > moment);
+    assert!(code == Some(130) && took < Duration::from_secs(10), "{code:?} after {took:?}");
+}
+
 /// Number of regions that the command finds in a cache.
 fn saved(cache: &str) -> usize {
     let shown = ok(&["cache", "show", cache, "--json"]).json();

@@ -61,6 +61,41 @@ fn lists_have_names_types_layers_and_roles() {
 }
 
 #[test]
+fn dynamic_ranges_are_listed_and_set() {
+    let f = Folder::new();
+    let data = digits("digits_calib.npz");
+    let narrow = ["--no-timing", "--refit", "--int8", "--narrowing", "everywhere", "--calibrate", &data];
+    let engine = lenet(&f, &narrow);
+    let listed = |engine: &str| -> Vec<(String, f64, f64)> {
+        let all = ok(&["refit", engine, "--list", "--json"]).json();
+        let ranges = all.as_array().unwrap().iter().filter_map(|r| {
+            Some((r["range_of"].as_str()?.to_owned(), r["least"].as_f64()?, r["greatest"].as_f64()?))
+        });
+        ranges.collect()
+    };
+    let before = listed(&engine);
+    assert!(before.len() >= 3, "{before:?}");
+    let (tensor, least, greatest) = &before[0];
+    let set = |least: f64, greatest: f64, to: &str| {
+        let range = format!("{tensor}:{least}:{greatest}");
+        ok(&["refit", &engine, "--dynamic-range", &range, "-o", to]);
+    };
+    let (same, other) = (f.name("same.kiln"), f.name("other.kiln"));
+    set(*least, *greatest, &same);
+    assert!(std::fs::read(&same).unwrap() == std::fs::read(&engine).unwrap(), "equal ranges change nothing");
+    set(least / 4.0, greatest / 4.0, &other);
+    assert_eq!(listed(&other)[0], (tensor.clone(), least / 4.0, greatest / 4.0));
+    assert_eq!(listed(&other)[1..], before[1..]);
+    assert_ne!(logits(&f, &other), logits(&f, &engine));
+    let text = ok(&["refit", &engine, "--list"]).stdout;
+    assert!(text.contains("greatest") && text.contains(tensor.as_str()), "{text}");
+    for (range, code) in [("nothing:0:1", 1), ("x", 2), ("x:1", 2), (":0:1", 2), ("x:0:inf", 2)] {
+        let r = kiln(&["refit", &engine, "--dynamic-range", range, "-o", &other]);
+        assert_eq!(r.code, code, "{range}: {}", r.stderr);
+    }
+}
+
+#[test]
 fn engines_without_refit_are_smaller_and_refused() {
     let f = Folder::new();
     let engine = lenet(&f, &["--no-timing"]);

@@ -637,6 +637,9 @@ class Refitter:
         """Sets weights of an ONNX model, a safetensors or NPZ file; returns the names that the plan does not know."""
     def set_dynamic_range(self, tensor: str, least: float, greatest: float) -> None:
         """Sets the range of a tensor whose 8-bit codes follow from it."""
+    def dynamic_range(self, tensor: str) -> tuple[float, float] | None: ...
+    def tensors_with_dynamic_range(self) -> list[str]:
+        """Tensors whose range can be set: those of engines with refit of all weights that run on 8-bit codes."""
     def set_on_device(self, name: str, address: int, nbytes: int) -> None:
         """Sets a weight from memory of the engine's device, which stays until the refit is done."""
     def set_stream(self, stream: int) -> None:

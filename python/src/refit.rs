@@ -218,6 +218,14 @@ impl Refitter {
         self.with(py, |r| r.set_dynamic_range(tensor, least, greatest))
     }
 
+    fn dynamic_range(&self, py: Python<'_>, tensor: &str) -> PyResult<Option<(f32, f32)>> {
+        self.get_from(py, |r| r.dynamic_range(tensor).map(|[least, greatest]| (least, greatest)))
+    }
+
+    fn tensors_with_dynamic_range(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        self.get_from(py, kiln::Refitter::tensors_with_dynamic_range)
+    }
+
     fn set_on_device(&self, py: Python<'_>, name: &str, address: usize, nbytes: u64) -> PyResult<()> {
         // SAFETY: the caller vouches for the memory, as the stub of this method says.
         self.with(py, |r| unsafe { r.set_on_device(name, address as *const c_void, nbytes) })

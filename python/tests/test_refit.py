@@ -27,6 +27,25 @@ def logits(engine, images):
     return engine.run({"input": images[:1]})["logits"].numpy()
 
 
+def test_dynamic_ranges_are_replaced(lenet_path, images):
+    batches = [{"input": images[:8]}]
+    options = {"backend": "cpu", "estimates": True, "refit": "all", "types": ["i8"], "narrowing": "everywhere"}
+    engine = kiln.Engine.open(lenet_path, calibration=batches, calibration_algorithm="minmax", **options)
+    before = logits(engine, images)
+    refitter = engine.refitter()
+    tensors = refitter.tensors_with_dynamic_range()
+    assert tensors and refitter.dynamic_range("nothing") is None
+    least, greatest = refitter.dynamic_range(tensors[0])
+    assert least < greatest
+    refitter.set_dynamic_range(tensors[0], least / 4, greatest / 4)
+    assert refitter.dynamic_range(tensors[0]) == (least / 4, greatest / 4)
+    refitter.refit()
+    assert not np.array_equal(logits(engine, images), before)
+    assert engine.refitter().dynamic_range(tensors[0]) == (least / 4, greatest / 4)
+    with pytest.raises(kiln.Error, match="nothing"):
+        engine.refitter().set_dynamic_range("nothing", 0, 1)
+
+
 def test_weights_are_replaced_by_name(refittable, weights, images, expected):
     context = refittable.create_context()
     before = context.run({"input": images[:1]})["logits"].numpy()

@@ -10,7 +10,7 @@ use kiln_ir::{Attrs, DType, Dim, Tensor, TensorType};
 use kiln_network::{LoopOutputKind, Network, TripLimitKind};
 use kiln_plan::{Plan, Profile, Verbosity};
 use kiln_runtime::{Engine, ExecutionContext, Layer, LayerTable};
-use kiln_tests::backends::{all, cpu_or_oracle};
+use kiln_tests::backends::{all, cpu_or_oracle, reference};
 use kiln_tests::models::difference;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -219,8 +219,10 @@ const SWITCHES: usize = 10_000;
 /// compiled or made.
 #[test]
 fn ten_thousand_switches_cost_nothing_after_warm_up() {
-    for backend in all().unwrap() {
+    for backend in all().unwrap().into_iter().chain([reference()]) {
         let name = backend.name().to_owned();
+        // The oracle takes its time.
+        let switches = if name == "reference" { SWITCHES / 20 } else { SWITCHES };
         let profiles = vec![profile(1, 4, 8), profile(9, 24, 32)];
         let config = BuildConfig { profiles: profiles.clone(), shape_buckets: 3, ..BuildConfig::default() };
         let (_, built) = build(&backend, favour(&backend, &config, &[1, 24]), &config);
@@ -244,7 +246,7 @@ fn ten_thousand_switches_cost_nothing_after_warm_up() {
         };
         let warm: Vec<_> = contexts.iter().map(counted).collect();
         let mut seen = BTreeSet::new();
-        for i in 0..SWITCHES {
+        for i in 0..switches {
             let (c, s) = (i % CONTEXTS, (i / CONTEXTS + i * 3) % shapes.len());
             let fits = usize::from(shapes[s] > 8);
             contexts[c].set_profile((i % 3 > 0).then_some(fits)).unwrap();

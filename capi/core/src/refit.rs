@@ -260,7 +260,8 @@ pub unsafe extern "C" fn kiln_refitter_set_validation(
     })
 }
 
-/// Lists all named weights as JSON: name, type, shape, why it cannot be replaced (`fixed`), and layers with their roles.
+/// Lists as JSON all named weights ("weights": name, type, shape, why it cannot be replaced as "fixed"), layers with their roles
+/// ("roles"), and the dynamic ranges that can be set ("ranges").
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kiln_refitter_weights(
     refitter: *mut kiln_refitter_t,
@@ -275,9 +276,14 @@ pub unsafe extern "C" fn kiln_refitter_weights(
                 let roles = r.get_all_roles();
                 let role =
                     |(layer, role): &(String, WeightsRole)| object!({"layer": layer, "role": role.name()});
+                let ranges = r.tensors_with_dynamic_range().into_iter().filter_map(|tensor| {
+                    let [least, greatest] = r.dynamic_range(&tensor)?;
+                    Some(object!({"tensor": tensor, "least": least, "greatest": greatest}))
+                });
                 Ok(object!({
                     "weights": r.weights().map(one).collect::<Vec<Value>>(),
                     "roles": roles.iter().map(role).collect::<Vec<Value>>(),
+                    "ranges": ranges.collect::<Vec<Value>>(),
                 }))
             })?;
             out.put(list.into());

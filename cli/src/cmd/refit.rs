@@ -1,7 +1,8 @@
 //! `kiln refit`: other weights for an engine file, without a build and without a device.
 
 use crate::failure::Failure;
-use crate::print::{Printer, bytes};
+use crate::print::{Printer, bytes, number};
+use crate::signals;
 use kiln::weights::{FileWeights, set_from_file};
 use kiln::{NamedWeight, Plan, RefitReport, Refitter};
 use serde_json::{Value, json};
@@ -14,17 +15,37 @@ pub struct Args {
     #[arg(value_name = "E.kiln")]
     engine: PathBuf,
     /// Weights by name: an archive of NumPy, safetensors, or an ONNX model of the same graph [repeatable]
-    #[arg(long, value_name = "FILE", required_unless_present = "list")]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["list", "dynamic_range"])]
     weights: Vec<PathBuf>,
+    /// The least and the greatest value of a tensor whose 8-bit codes follow from them: relu1:0:6 [repeatable]
+    #[arg(long, value_name = "TENSOR:LEAST:GREATEST", value_parser = range)]
+    dynamic_range: Vec<Range>,
     /// Path of the engine with the new weights
     #[arg(short, long, value_name = "E.kiln", required_unless_present = "list")]
     output: Option<PathBuf>,
-    /// List the weights with types, shapes, layers and roles, and those that are missing
+    /// List the weights with types, shapes, layers and roles, those that are missing, and dynamic ranges
     #[arg(long)]
     list: bool,
     /// Skip checks of elements: whether they are those of the build where the engine wants that, and whether they overflow
     #[arg(long)]
     no_validation: bool,
+}
+
+/// The dynamic range of a tensor.
+#[derive(Clone, Debug)]
+struct Range {
+    tensor: String,
+    ends: [f32; 2],
+}
+
+/// Reads `relu1:0:6`.
+fn range(text: &str) -> Result<Range, String> {
+    let wanted = || "wanted TENSOR:LEAST:GREATEST, as relu1:0:6".to_owned();
+    let mut parts = text.rsplitn(3, ':');
+    let mut number = || parts.next()?.parse::<f32>().ok().filter(|x| x.is_finite());
+    let (greatest, least) = (number().ok_or_else(wanted)?, number().ok_or_else(wanted)?);
+    let tensor = parts.next().filter(|name| !name.is_empty()).ok_or_else(wanted)?.to_owned();
+    Ok(Range { tensor, ends: [least, greatest] })
 }
 
 /// Runs the command.
@@ -43,6 +64,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     refitter.set_validation(!args.no_validation);
     let mut found = FileWeights::default();
     for path in &args.weights {
+        signals::check()?;
         let FileWeights { set, unused, fixed, .. } = set_from_file(&mut refitter, path)?;
         if !unused.is_empty() {
             out.note(format!(
@@ -55,14 +77,20 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         found.unused.extend(unused);
         found.fixed.extend(fixed);
     }
+    for Range { tensor, ends: [least, greatest] } in &args.dynamic_range {
+        refitter.set_dynamic_range(tensor, *least, *greatest)?;
+    }
     if args.list {
         list(&refitter, out);
     }
     let Some(place) = place else { return Ok(()) };
-    let report = refitter.refit()?;
+    let report = signals::scope(|| refitter.refit())?;
+    signals::check()?;
     report.warnings.iter().for_each(|w| out.note(w));
     let path = place.target().to_owned();
-    refitter.into_plan().write_into(place)?;
+    let plan = refitter.into_plan();
+    signals::check()?;
+    plan.write_into(place)?;
     let size = std::fs::metadata(&path).map_err(|source| Failure::File { path: path.clone(), source })?.len();
     let RefitReport { replaced, derived, warnings } = report;
     if !args.list {
@@ -76,9 +104,15 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Dynamic ranges that can be set.
+fn ranges(refitter: &Refitter) -> Vec<(String, [f32; 2])> {
+    let all = refitter.tensors_with_dynamic_range().into_iter();
+    all.filter_map(|tensor| Some((tensor.clone(), refitter.dynamic_range(&tensor)?))).collect()
+}
+
 fn list(refitter: &Refitter, out: &Printer) {
     let missing = refitter.get_missing();
-    out.value(&weights_json(refitter));
+    out.value(&list_json(refitter));
     let row = |w: &NamedWeight| {
         let uses: Vec<String> = w.uses.iter().map(|(layer, role)| format!("{layer} ({role})")).collect();
         let state = match &w.fixed {
@@ -90,10 +124,14 @@ fn list(refitter: &Refitter, out: &Printer) {
         vec![w.name.clone(), w.dtype.to_string(), format!("{:?}", w.shape), uses.join(", "), state]
     };
     out.table(&["weight", "type", "shape", "layers", ""], refitter.weights().map(row).collect());
+    let row = |(tensor, [least, greatest]): (String, [f32; 2])| {
+        vec![tensor, number(least.into()), number(greatest.into())]
+    };
+    out.table(&["tensor", "least", "greatest"], ranges(refitter).into_iter().map(row).collect());
 }
 
-/// The weights that can be replaced, and those that cannot, for programs.
-pub fn weights_json(refitter: &Refitter) -> Value {
+/// The weights that can be replaced, and those that cannot, then dynamic ranges, for programs.
+fn list_json(refitter: &Refitter) -> Value {
     let missing = refitter.get_missing();
     let weight = |w: &NamedWeight| {
         let uses: Vec<Value> =
@@ -103,5 +141,6 @@ pub fn weights_json(refitter: &Refitter) -> Value {
             "missing": missing.contains(&w.name),
         })
     };
-    refitter.weights().map(weight).collect()
+    let range = |(tensor, [least, greatest]): (String, [f32; 2])| json!({"range_of": tensor, "least": least, "greatest": greatest});
+    refitter.weights().map(weight).chain(ranges(refitter).into_iter().map(range)).collect()
 }

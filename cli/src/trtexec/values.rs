@@ -159,8 +159,8 @@ pub fn tactic_sources(text: &str) -> Result<Vec<Source>, String> {
             Some(("-", name)) => (false, name),
             _ => return Err(format!("\"{part}\" has no sign: wanted +{part} or -{part}")),
         };
-        let library = match name {
-            "CUBLAS" | "CUBLAS_LT" => Some("cublaslt"),
+        let library = match name.to_ascii_uppercase().as_str() {
+            "CUBLAS" | "CUBLAS_LT" | "CUBLASLT" => Some("cublaslt"),
             "CUDNN" => Some("cudnn"),
             "EDGE_MASK_CONVOLUTIONS" | "JIT_CONVOLUTIONS" => None,
             _ => {
@@ -185,11 +185,11 @@ pub fn pools(text: &str) -> Result<(Vec<String>, Vec<String>), String> {
         } else {
             size.to_owned()
         };
-        let pool = match name {
+        let pool = match name.to_ascii_lowercase().as_str() {
             "workspace" => "workspace",
-            "tacticSharedMem" => "tactic-shared-memory",
-            "tacticDRAM" => "tactic-dram",
-            "dlaSRAM" | "dlaLocalDRAM" | "dlaGlobalDRAM" => {
+            "tacticsharedmem" => "tactic-shared-memory",
+            "tacticdram" => "tactic-dram",
+            "dlasram" | "dlalocaldram" | "dlaglobaldram" => {
                 notes.push(format!("--memPoolSize={part} has no effect: Kiln has no backend for DLA."));
                 continue;
             }
@@ -223,8 +223,19 @@ mod tests {
         assert_eq!(of("workspace:1024MiB,tacticDRAM:2G").as_deref(), Ok("workspace:1024M,tactic-dram:2G"));
         assert_eq!(of("tacticSharedMem:48KiB").as_deref(), Ok("tactic-shared-memory:48K"));
         assert_eq!(of("workspace:7B").as_deref(), Ok("workspace:7B"));
+        assert_eq!(of("tacticDram:1M").as_deref(), Ok("tactic-dram:1M"));
         assert!(of("disk:1").is_err() && of("workspace").is_err());
         assert_eq!(pools("dlaSRAM:1").unwrap().1.len(), 1);
+    }
+
+    #[test]
+    fn sources_have_signs_and_are_named_in_capitals_or_not() {
+        let found = tactic_sources("-CUDNN,+cublasLt").unwrap();
+        assert_eq!(found.iter().map(|s| (s.library, s.on)).collect::<Vec<_>>(), [
+            (Some("cudnn"), false),
+            (Some("cublaslt"), true)
+        ]);
+        assert!(tactic_sources("CUDNN").is_err() && tactic_sources("+NPP").is_err());
     }
 
     #[test]

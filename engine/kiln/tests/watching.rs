@@ -1,8 +1,11 @@
 //! Progress monitors and error recorders through the façade.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+use kiln::plugin::Search;
 use kiln::report::BuildError;
-use kiln::{BuildConfig, Engine, EngineBuilder, Error, ErrorCode, ErrorLog, ProgressMonitor, Tensor};
+use kiln::{
+    BuildConfig, DiscoverOptions, Engine, EngineBuilder, Error, ErrorCode, ErrorLog, ProgressMonitor, Tensor,
+};
 use std::sync::{Arc, Mutex};
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/digits/lenet_a.onnx");
@@ -45,11 +48,15 @@ impl ProgressMonitor for Watcher {
 }
 
 fn builder(estimates: bool) -> EngineBuilder {
-    let config = BuildConfig { estimates, samples: 1, max_tactics: 2, ..BuildConfig::default() };
-    Engine::builder().backend("cpu").config(config)
+    on("cpu", estimates)
 }
 
-/// Threads of this process, but for those of tests, which are named by them.
+fn on(backend: &str, estimates: bool) -> EngineBuilder {
+    let config = BuildConfig { estimates, samples: 1, max_tactics: 2, ..BuildConfig::default() };
+    Engine::builder().backend(backend).config(config)
+}
+
+/// Threads of this process, but for those of tests, which are named by them, and of the driver of wgpu, which keeps its own.
 fn threads() -> usize {
     let tests = ["builds_are", "callbacks_cancel", "errors_of", "phases_nest"];
     let all = std::fs::read_dir("/proc/self/task").unwrap();
@@ -57,6 +64,7 @@ fn threads() -> usize {
         |t: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(t.unwrap().path().join("comm"));
     // A thread may end while it is asked.
     let names = all.filter_map(|t| name(t).ok());
+    let names = names.filter(|n| !n.starts_with("llvmpipe") && !n.contains(':'));
     names.filter(|n| !tests.iter().any(|t| n.starts_with(&t[..t.len().min(10)]))).count()
 }
 
@@ -75,18 +83,18 @@ fn phases_nest_and_are_finished() {
 }
 
 /// At each of the observed steps: the build ends there, with all phases finished, no thread more and no file.
-fn cancelled_at_every_step(estimates: bool, stride: usize) {
+fn cancelled_at_every_step(builder: &EngineBuilder, estimates: bool, stride: usize) {
     let watcher = Arc::new(Mutex::new(Watcher::default()));
-    builder(estimates).monitor(watcher.clone()).build_plan(MODEL).unwrap();
+    builder.clone().monitor(watcher.clone()).build_plan(MODEL).unwrap();
     let (steps, before) = (watcher.lock().unwrap().steps, threads());
     assert!(steps > 10, "{steps}");
     let folder = tempfile::tempdir().unwrap();
     let times = folder.path().join("times.jsonl");
     for at in (0..steps).step_by(stride) {
         let watcher = Arc::new(Mutex::new(Watcher { cancel_at: Some(at), ..Watcher::default() }));
-        let builder = builder(estimates).monitor(watcher.clone());
-        let builder = if estimates { builder } else { builder.timing_cache(&times) };
-        let result = builder.build_plan(MODEL);
+        let watched = builder.clone().monitor(watcher.clone());
+        let watched = if estimates { watched } else { watched.timing_cache(&times) };
+        let result = watched.build_plan(MODEL);
         let w = watcher.lock().unwrap();
         match result {
             Err(Error::Build { source: BuildError::Cancelled, .. }) => {}
@@ -102,18 +110,44 @@ fn cancelled_at_every_step(estimates: bool, stride: usize) {
         assert_eq!(files.iter().find(alien), None);
     }
     // The times taken before the cancelled builds are known, and a further build succeeds.
-    let last = builder(estimates).timing_cache(&times).build_plan(MODEL).unwrap();
-    assert!(Engine::builder().build(last.plan).is_ok());
+    let last = builder.clone().timing_cache(&times).build_plan(MODEL).unwrap();
+    assert!(Engine::builder().plugins(beside()).build(last.plan).is_ok());
 }
 
 #[test]
 fn builds_are_cancelled_at_every_step_without_timing() {
-    cancelled_at_every_step(true, 1);
+    cancelled_at_every_step(&builder(true), true, 1);
 }
 
 #[test]
 fn builds_are_cancelled_while_they_time() {
-    cancelled_at_every_step(false, 5);
+    cancelled_at_every_step(&builder(false), false, 5);
+}
+
+/// Plug-ins in the folder that cargo builds into.
+fn beside() -> DiscoverOptions {
+    let mut options = DiscoverOptions::default();
+    let folder = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
+    options.search = Search::from_env().with([folder]);
+    options
+}
+
+#[test]
+fn builds_are_cancelled_on_reference() {
+    cancelled_at_every_step(&on(kiln::REFERENCE, true), true, 3);
+    cancelled_at_every_step(&on(kiln::REFERENCE, false), false, 7);
+}
+
+#[test]
+fn builds_are_cancelled_on_wgpu() {
+    let (backends, _) = kiln::backends(&beside());
+    let here = backends.get("wgpu").is_ok_and(|b| b.targets().is_ok_and(|t| !t.is_empty()));
+    if !here {
+        assert!(std::env::var_os("KILN_REQUIRE_WGPU").is_none(), "wgpu must be there");
+        return eprintln!("skipped: wgpu is not built or has no device");
+    }
+    cancelled_at_every_step(&on("wgpu", true).plugins(beside()), true, 9);
+    cancelled_at_every_step(&on("wgpu", false).plugins(beside()).shape("input", &[1, 1, 28, 28]), false, 23);
 }
 
 #[test]

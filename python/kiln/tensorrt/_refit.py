@@ -121,13 +121,24 @@ class Refitter(Strict, Scoped):
     error_recorder = Recorder()
 
     def set_dynamic_range(self, tensor_name: str, range: Any) -> bool:
-        return fail(self, "set_dynamic_range: ranges are part of a build; build again with other ranges", False)
+        try:
+            least, greatest = range
+            self._native.set_dynamic_range(tensor_name, float(least), float(greatest))
+        except TypeError:
+            raise
+        except Exception as e:
+            return fail(self, e, False)
+        return True
 
     def get_dynamic_range(self, tensor_name: str) -> tuple[float, float]:
-        return fail(self, "get_dynamic_range: ranges can't be refitted", (0.0, 0.0))
+        found = self._native.dynamic_range(tensor_name)
+        if found is None:
+            known = ", ".join(self.get_tensors_with_dynamic_range()) or "none"
+            return fail(self, f"get_dynamic_range: {tensor_name!r} has no range that can be set; there are {known}", (0.0, 0.0))
+        return found
 
     def get_tensors_with_dynamic_range(self) -> list[str]:
-        return []
+        return list(self._native.tensors_with_dynamic_range())
 
 
 def _split(pairs: list[tuple[str, str]]) -> tuple[list[str], list[WeightsRole]]:

@@ -126,7 +126,8 @@ _A: dict[str, str] = {
     "TimingCacheValue": "tacticHash timingMSec",
     "Refitter": "set_weights set_named_weights get_named_weights get_weights_location unset_named_weights "
     "get_weights_prototype refit_cuda_engine refit_cuda_engine_async get_missing get_missing_weights get_all "
-    "get_all_weights weights_validation error_recorder logger get_tensors_with_dynamic_range",
+    "get_all_weights weights_validation error_recorder logger get_tensors_with_dynamic_range set_dynamic_range "
+    "get_dynamic_range",
     "Logger": "log min_severity Severity INTERNAL_ERROR ERROR WARNING INFO VERBOSE",
     "ILogger": "log Severity",
     "IProfiler": "report_layer_time",
@@ -196,7 +197,6 @@ _C: dict[str, str] = {
     "OnnxParserRefitter": "load_initializer",
     "Runtime": "load_runtime",
     "IExecutionContext": "set_communicator",
-    "Refitter": "set_dynamic_range get_dynamic_range",
     "IPluginRegistry": "deregister_library",
     "BuilderFlag": "SAFETY_SCOPE",
 }

@@ -102,8 +102,6 @@ def test_refused_members_say_why() -> None:
         "OnnxParserRefitter.load_initializer": lambda: trt.OnnxParserRefitter(None, logger).load_initializer("w", 0, 0),
         "Runtime.load_runtime": lambda: trt.Runtime(logger).load_runtime("x"),
         "IExecutionContext.set_communicator": lambda: engine.create_execution_context().set_communicator(None),
-        "Refitter.set_dynamic_range": lambda: trt.Refitter(engine, logger).set_dynamic_range("x", (0, 1)),
-        "Refitter.get_dynamic_range": lambda: trt.Refitter(engine, logger).get_dynamic_range("x"),
         "IPluginRegistry.deregister_library": lambda: registry.deregister_library(None),
         "BuilderFlag.SAFETY_SCOPE": lambda: config.set_flag(trt.BuilderFlag.SAFETY_SCOPE),
     }

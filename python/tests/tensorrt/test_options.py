@@ -289,3 +289,25 @@ def test_parameters_that_do_not_fit_wait_for_others() -> None:
     network.mark_output(network.add_dequantize(quantize.get_output(0), scale).get_output(0))
     assert builder.build_serialized_network(network, config) is None and "axis" in trt.last_error()
 
+
+
+def test_dynamic_ranges_are_refitted() -> None:
+    builder, config, network = config_and_network()
+    x = network.add_input("x", trt.float32, (1, 4, 8, 8))
+    x.dynamic_range = (-1.0, 1.0)
+    weights = np.linspace(-1, 1, 4 * 4, dtype=np.float32).reshape(4, 4, 1, 1)
+    layer = network.add_convolution_nd(x, 4, (1, 1), weights, np.zeros(4, np.float32))
+    layer.precision = trt.int8
+    layer.get_output(0).name = "y"
+    network.mark_output(layer.get_output(0))
+    for flag in ("INT8", "REFIT", "OBEY_PRECISION_CONSTRAINTS"):
+        config.set_flag(trt.BuilderFlag[flag])
+    engine = builder.build_engine_with_config(network, config)
+    assert engine is not None, trt.last_error()
+    refitter = trt.Refitter(engine, QUIET)
+    assert "x" in refitter.get_tensors_with_dynamic_range()
+    assert refitter.get_dynamic_range("x") == (-1.0, 1.0)
+    assert refitter.set_dynamic_range("x", (-0.25, 0.25)) and refitter.refit_cuda_engine()
+    assert trt.Refitter(engine, QUIET).get_dynamic_range("x") == (-0.25, 0.25)
+    assert not refitter.set_dynamic_range("nothing", (0, 1)) and not refitter.set_dynamic_range("x", (1, 0))
+    assert refitter.get_dynamic_range("nothing") == (0.0, 0.0)

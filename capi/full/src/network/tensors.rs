@@ -3,12 +3,31 @@
 use super::kinds::fail;
 use super::object::{kiln_network_t, with};
 use crate::precision::element_type;
-use kiln::TensorType;
+use kiln::{Network, TensorType};
 use kiln_c_core::dlpack::{DLDataType, DLTensor};
 use kiln_c_core::error::{Fail, guard, kiln_error_t};
 use kiln_c_core::tensor::Given;
 use kiln_c_core::{handle, shape, text};
+use kiln_kinds::kiln_network::TensorId;
 use std::ffi::c_char;
+
+/// Does something with the tensor of a number.
+///
+/// # Safety
+/// The pointer is NULL, or of a network that lives as long as the call.
+unsafe fn of<T>(
+    network: *const kiln_network_t,
+    tensor: i32,
+    f: impl FnOnce(&mut Network, TensorId) -> Result<T, Fail>,
+) -> Result<T, Fail> {
+    // SAFETY: as the caller vouches.
+    unsafe {
+        with(network, |n| {
+            let id = n.tensor(tensor)?;
+            f(&mut n.net, id)
+        })
+    }
+}
 
 /// Adds an input. A dimension of -1 is not known before a run; kiln_builder_set_shape sets its bounds.
 #[unsafe(no_mangle)]
@@ -73,10 +92,7 @@ pub unsafe extern "C" fn kiln_network_mark_output(
         // SAFETY: pointers as the header wants them.
         unsafe {
             let name = if name.is_null() { "" } else { text::string(name, name_length, "name")? };
-            with(network, |n| {
-                let id = n.tensor(tensor)?;
-                n.net.mark_output(id, name).map_err(fail)
-            })
+            of(network, tensor, |net, id| net.mark_output(id, name).map_err(fail))
         }
     })
 }
@@ -89,12 +105,7 @@ pub unsafe extern "C" fn kiln_network_mark_debug(
 ) -> *mut kiln_error_t {
     guard(|| {
         // SAFETY: pointers as the header wants them.
-        unsafe {
-            with(network, |n| {
-                let id = n.tensor(tensor)?;
-                n.net.mark_debug(id).map_err(fail)
-            })
-        }
+        unsafe { of(network, tensor, |net, id| net.mark_debug(id).map_err(fail)) }
     })
 }
 
@@ -110,10 +121,7 @@ pub unsafe extern "C" fn kiln_network_set_tensor_name(
         // SAFETY: pointers as the header wants them.
         unsafe {
             let name = text::string(name, name_length, "name")?;
-            with(network, |n| {
-                let id = n.tensor(tensor)?;
-                n.net.set_tensor_name(id, name).map_err(fail)
-            })
+            of(network, tensor, |net, id| net.set_tensor_name(id, name).map_err(fail))
         }
     })
 }
@@ -128,12 +136,7 @@ pub unsafe extern "C" fn kiln_network_set_tensor_type(
     guard(|| {
         let dtype = element_type(dtype)?;
         // SAFETY: pointers as the header wants them.
-        unsafe {
-            with(network, |n| {
-                let id = n.tensor(tensor)?;
-                n.net.set_tensor_type(id, dtype).map_err(fail)
-            })
-        }
+        unsafe { of(network, tensor, |net, id| net.set_tensor_type(id, dtype).map_err(fail)) }
     })
 }
 
@@ -147,12 +150,7 @@ pub unsafe extern "C" fn kiln_network_set_range(
 ) -> *mut kiln_error_t {
     guard(|| {
         // SAFETY: pointers as the header wants them.
-        unsafe {
-            with(network, |n| {
-                let id = n.tensor(tensor)?;
-                n.net.set_dynamic_range(id, least, greatest).map_err(fail)
-            })
-        }
+        unsafe { of(network, tensor, |net, id| net.set_dynamic_range(id, least, greatest).map_err(fail)) }
     })
 }
 
@@ -169,15 +167,14 @@ pub unsafe extern "C" fn kiln_network_set_dimension_name(
         // SAFETY: pointers as the header wants them.
         unsafe {
             let name = text::string(name, name_length, "name")?;
-            with(network, |n| {
-                let id = n.tensor(tensor)?;
-                let rank = n.net.ty(id).rank();
+            of(network, tensor, |net, id| {
+                let rank = net.ty(id).rank();
                 if dimension >= rank {
                     return Err(Fail::argument(format!(
                         "there is no dimension {dimension}; the tensor has {rank}"
                     )));
                 }
-                n.net.set_dimension_name(id, dimension, name).map_err(fail)
+                net.set_dimension_name(id, dimension, name).map_err(fail)
             })
         }
     })
@@ -196,10 +193,7 @@ pub unsafe extern "C" fn kiln_network_tensor_type(
     guard(|| {
         // SAFETY: pointers as the header wants them.
         unsafe {
-            let ty = with(network, |n| {
-                let id = n.tensor(tensor)?;
-                Ok(n.net.ty(id).clone())
-            })?;
+            let ty = of(network, tensor, |net, id| Ok(net.ty(id).clone()))?;
             handle::put(dtype, DLDataType::of(ty.dtype));
             let known: Vec<i64> = ty.dims.iter().map(|d| d.as_const().unwrap_or(-1)).collect();
             shape::write(&known, dims, count, "the tensor")

@@ -253,6 +253,8 @@ static void weights(const char *path, const char *backend) {
     kiln_bytes_destroy(plan);
     OK(kiln_refitter_weights(refitter, &json));
     has(json, "\"role\":\"bias\"");
+    OK(kiln_refitter_weights(refitter, &json));
+    has(json, "\"ranges\":[]");
     OK(kiln_refitter_set(refitter, "fc2.bias", KILN_CSTR, &t));
     OK(kiln_refitter_set_role(refitter, "/conv1/Conv", KILN_CSTR, KILN_ROLE_BIAS, &of_conv));
     OK(kiln_refitter_missing(refitter, &json));

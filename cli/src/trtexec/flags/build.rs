@@ -105,6 +105,8 @@ pub const FLAGS: &[Flag] = &[
         Own(|s, v| values::at_least_one(v).map(|n| s.samples = Some(n))),
         "Samples taken of each kernel",
     ),
+    noted("minTiming", Required("N"), "Every kernel is timed as often as --avgTiming says."),
+    noted("heuristic", None, "It is --builderOptimizationLevel=2 now."),
     flag(
         "maxTactics",
         Required("N"),
