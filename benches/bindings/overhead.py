@@ -94,9 +94,11 @@ def measured(model, given):
     folder, best = Path(given.folder), {}
     with tempfile.TemporaryDirectory() as work:
         plan, program = Path(work) / "model.kiln", Path(work) / "runs"
-        ports = [t for t in kiln.model(model).io if t.is_input]
-        shapes = {t.name: tuple(n if n > 0 else 1 for n in t.shape) for t in ports}
-        kiln.build(model, backend=given.backend, shapes=shapes, samples=3).save(plan)
+        network = kiln.Network("")
+        network.parse_onnx(Path(model).read_bytes(), None)
+        for t in network.inputs:
+            t.shape = [n if n > 0 else 1 for n in t.shape]
+        kiln.build(network, backend=given.backend, samples=3).save(plan)
         folders = [f"-I{ROOT / 'capi' / part}" for part in ("include", "examples")]
         subprocess.run(["cc", "-O2", "-std=c11", *folders, HERE / "runs.c", "-o", program, folder / "libkiln.so"], check=True)
         # Programs ask for the library by the name of its interface.

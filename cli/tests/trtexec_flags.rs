@@ -27,7 +27,7 @@ const ELEVEN: &str = "onnx loadEngine saveEngine getPlanVersionOnly asyncFileRea
 /// Flags that 11 has no more, and 10.16 and earlier ones have.
 const TEN: &str = "best fp16 bf16 int8 fp8 int4 calib calibProfile minShapesCalib optShapesCalib maxShapesCalib \
     layerPrecisions layerOutputTypes precisionConstraints restricted weightless explicitBatch workspace buildOnly streams \
-    plugins batch maxBatch deploy model uff vc nvtxMode";
+    plugins batch maxBatch deploy model uff uffInput uffNHWC output minTiming heuristic vc nvtxMode";
 
 /// Words of a line with a model that does not exist, so that nothing is built.
 fn line(flag: &str, value: &str) -> Vec<String> {
