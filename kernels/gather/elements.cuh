@@ -1,5 +1,5 @@
-// Elements of x picked by an index each along an axis: eight neighbours of the result a thread, or one. All indices are read before the
-// first element. Lists begin with the innermost dimension, which is counted in vectors. `At` is the type of positions in x.
+// Elements of x picked by an index each along an axis: neighbours of the result for a thread, eight, or as many as have indices of 16
+// bytes, or one. All indices are read before the first element. Lists begin with the innermost dimension, which is counted in vectors. `At` is the type of positions in x.
 #pragma once
 #include "../slice/copy.cuh"
 #include "../slice/divisor.cuh"
@@ -12,6 +12,11 @@ struct GatherRunsParams {
     List factors;
     List shifts;
     List strides;
+};
+
+// So many neighbours in memory.
+template <class Cell, u32 V> struct alignas(V * sizeof(Cell)) Neighbours {
+    Cell v[V];
 };
 
 template <u32 V, class K> DEV void gather_run(const K& k, u32 t) {
@@ -27,7 +32,11 @@ template <u32 V, class K> DEV void gather_run(const K& k, u32 t) {
             index[j] = r.v[j];
         }
     } else {
-        index[0] = k.bx1[t];
+        const auto r = reinterpret_cast<const Neighbours<Index, V>*>(k.bx1)[t];
+#pragma unroll
+        for (u32 j = 0u; j < V; j++) {
+            index[j] = r.v[j];
+        }
     }
     At base = 0u;
     u32 rest = t;
@@ -53,10 +62,21 @@ template <u32 V, class K> DEV void gather_run(const K& k, u32 t) {
             out.v[j] = found[j];
         }
         put_8(k, out, t * 8u);
+    } else if constexpr (V == 1u || K::FUSED) {
+#pragma unroll
+        for (u32 j = 0u; j < V; j++) {
+            copy_1(k, found + j, t * V + j);
+        }
     } else {
-        copy_1(k, found, t);
+        Neighbours<Cell, V> out;
+#pragma unroll
+        for (u32 j = 0u; j < V; j++) {
+            out.v[j] = found[j];
+        }
+        reinterpret_cast<Neighbours<Cell, V>*>(k.by0)[t] = out;
     }
 }
 
 template <class K> DEV void gather_run_8(const K& k, u32 t) { gather_run<8u>(k, t); }
+template <class K> DEV void gather_run_near(const K& k, u32 t) { gather_run<16u / u32(sizeof(typename K::IndexCell))>(k, t); }
 template <class K> DEV void gather_run_1(const K& k, u32 t) { gather_run<1u>(k, t); }

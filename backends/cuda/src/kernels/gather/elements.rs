@@ -12,23 +12,43 @@ use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
 use kiln_ir::DType;
 use kiln_ops::util::strides;
 
-/// The kernels.
-pub const KERNELS: &[Kernel] = &[Kernel {
-    name: "gather_elements.runs",
-    ops: &["gather_elements"],
-    epilogue: true,
-    views: Views::Whole,
-    side_results: false,
-    tactics: |site| {
-        // A line of memory is read for each element, of which mostly little is used.
-        let volume = output(site, 0).and_then(|y| y.static_volume());
-        let estimate_ns = volume.map(|n| moving(site.target, n as f64 * (32.0 + 8.0 + 2.0), 1.3));
-        let all = tactics(site, "gather_elements.runs")?;
-        Ok(all.into_iter().map(|t| near_or_far(site, Tactic { estimate_ns, ..t })).collect())
-    },
-    source,
-    launch,
-}];
+macro_rules! kernel {
+    ($name:literal, $entries:expr, $width:expr) => {
+        Kernel {
+            name: $name,
+            ops: &["gather_elements"],
+            epilogue: true,
+            views: Views::Whole,
+            side_results: false,
+            tactics: |site| offers(site, $name),
+            source: |site, tactic| source(site, tactic, $entries),
+            launch: |cx| launch(cx, $width),
+        }
+    };
+}
+
+/// The kernels: threads with eight elements, and those with as many as have indices of 16 bytes.
+pub const KERNELS: &[Kernel] = &[
+    kernel!("gather_elements.runs", ["gather_run_8", "gather_run_1"], |_| WIDTH),
+    kernel!("gather_elements.near", ["gather_run_near", "gather_run_1"], near),
+];
+
+/// Elements of a thread.
+type Width = fn(&Cx<'_>) -> usize;
+
+/// Elements whose indices have 16 bytes.
+fn near(cx: &Cx<'_>) -> usize {
+    let bits = cx.inputs.get(1).copied().flatten().map_or(64, |f| f.ty.dtype.bits() as usize);
+    128 / bits.clamp(32, 64)
+}
+
+fn offers(site: &Site<'_>, name: &str) -> Result<Vec<Tactic>, BackendError> {
+    // A line of memory is read for each element, of which mostly little is used.
+    let volume = output(site, 0).and_then(|y| y.static_volume());
+    let estimate_ns = volume.map(|n| moving(site.target, n as f64 * (32.0 + 8.0 + 2.0), 1.3));
+    let all = tactics(site, name)?;
+    Ok(all.into_iter().map(|t| near_or_far(site, Tactic { estimate_ns, ..t })).collect())
+}
 
 kiln_codegen::params! {
     /// Elements picked along an axis, by runs of the result; lists begin with its innermost dimension, in vectors.
@@ -50,16 +70,17 @@ kiln_codegen::params! {
     }
 }
 
-fn source(site: &Site<'_>, tactic: &Tactic) -> Result<Body, BackendError> {
+fn source(site: &Site<'_>, tactic: &Tactic, entries: [&'static str; 2]) -> Result<Body, BackendError> {
     let at = if is_far(tactic) { "u64" } else { "u32" };
-    let entries = ["gather_run_8", "gather_run_1"].map(Entry::threads).into();
+    let entries = entries.map(Entry::threads).into();
     let index = cell(site.dtype(1).unwrap_or(DType::I32));
     let code = copied(site) + &(CUDA.alias)("At", at) + &(CUDA.alias)("IndexCell", index);
     let far = if is_far(tactic) { vec![0] } else { Vec::new() };
     Ok(Body { far, ..Body::of("gather/elements", entries) }.with(code))
 }
 
-fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+fn launch(cx: &Cx<'_>, most: Width) -> Result<Vec<Launch>, BackendError> {
+    let most = most(cx);
     let (x, y) = (cx.shape(0)?, cx.out_shape(0)?);
     let total: usize = y.iter().product();
     if total == 0 {
@@ -69,8 +90,8 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let by: Vec<i64> = (0..y.len()).map(|d| if d == axis { 0 } else { own[d] as i64 }).collect();
     let (mut dims, by) = coalesce(&y, &by);
     let step = by.last().map_or(0, |&s| s as usize);
-    let rows = y.last().is_some_and(|n| n.is_multiple_of(WIDTH)) || !cx.fused;
-    let width = if rows && dims.last().is_some_and(|n| n.is_multiple_of(WIDTH)) { WIDTH } else { 1 };
+    let rows = y.last().is_some_and(|n| n.is_multiple_of(most)) || !cx.fused;
+    let width = if rows && dims.last().is_some_and(|n| n.is_multiple_of(most)) { most } else { 1 };
     if let Some(n) = dims.last_mut() {
         *n /= width;
     }
