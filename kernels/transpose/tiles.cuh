@@ -13,6 +13,10 @@ struct TransposeTilesParams {
     u32 tiles_p;
     u32 tiles_q;
     u32 even;
+    u32 inner;
+    u32 inner_factor;
+    u32 inner_shift;
+    u32 stride_outer;
     u32 rank;
     u32 sizes[5];
     u32 factors[5];
@@ -45,6 +49,12 @@ template <class K> DEV Tile tile_of_block(const K& k, u32 side_p, u32 side_q) {
     return t;
 }
 
+// Distance in x from the first element of q to number `at`: q may be two dimensions that lie apart.
+DEV u32 along_q(const TransposeTilesParams& p, u32 at) {
+    const u32 outer = divide(at, Divisor{p.inner, p.inner_factor, p.inner_shift});
+    return outer * p.stride_outer + (at - outer * p.inner) * p.stride_q;
+}
+
 // Elements of a row of a square tile, so that a column's are in different banks.
 template <class Cell> constexpr u32 PITCH = sizeof(Cell) == 1u ? 68u : sizeof(Cell) == 2u ? 66u : 65u;
 
@@ -59,7 +69,7 @@ template <class K> DEV void tiles(const K& k) {
     for (u32 i = 0u; i < 16u; i++) {
         const u32 q = y + i * 4u;
         if (own.p + x < p.size_p && own.q + q < p.size_q) {
-            tile[q * PITCH<Cell> + x] = k.bx0[own.source + (own.q + q) * p.stride_q + own.p + x];
+            tile[q * PITCH<Cell> + x] = k.bx0[own.source + along_q(p, own.q + q) + own.p + x];
         }
     }
     __syncthreads();
@@ -85,7 +95,7 @@ template <class K> DEV void tiles_of_8(const K& k) {
     for (u32 i = 0u; i < 2u; i++) {
         const u32 q = y + i * 32u;
         if (own.p + x < p.size_p && own.q + q < p.size_q) {
-            r[i] = Run<Cell>::of(k.bx0 + own.source + (own.q + q) * p.stride_q + own.p + x, 1u);
+            r[i] = Run<Cell>::of(k.bx0 + own.source + along_q(p, own.q + q) + own.p + x, 1u);
         }
     }
     if constexpr (sizeof(Cell) == 2u) {

@@ -1,7 +1,7 @@
 //! Results whose innermost dimension is not that of the input, by tiles of two dimensions: squares, or all of a small dimension beside
 //! a part of a large one.
 
-use super::divisor::Divisors;
+use super::divisor::{Divisor, Divisors};
 use super::slice::placed;
 use kiln_backend::BackendError;
 use kiln_codegen::shape::Walk;
@@ -47,6 +47,14 @@ kiln_codegen::params! {
         tiles_q: u32,
         /// Whether vectors lie at multiples of 8 elements.
         even: u32,
+        /// Elements of q from one stride of its outer part to the next: q is one dimension where that is all of it.
+        inner: u32,
+        /// Factor of divisions by it.
+        inner_factor: u32,
+        /// Shift of divisions by it.
+        inner_shift: u32,
+        /// Stride of the outer part of q in x.
+        stride_outer: u32,
         /// Number of other dimensions.
         rank: u32,
         /// Sizes of the other dimensions.
@@ -66,6 +74,8 @@ kiln_codegen::params! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Squares,
+    /// The same where the last two dimensions of the result are one side: they lie apart in x, and the last one is small.
+    Pairs,
     /// The last dimension of the result is small, and the one that is dense in x is next to it.
     FewLast,
     /// The dimension that is dense in x is small, and the last one of the result is next to it in x.
@@ -79,8 +89,11 @@ fn sides(walk: &Walk) -> Option<(usize, usize, Form)> {
     let (size_p, size_q) = (walk.dims[p], walk.dims[q]);
     let large =
         |few: usize, n: usize| few < LEAST_SIDE && (n >= LEAST_LARGE || (WOVEN.contains(&few) && n >= 8));
+    let pair = q.checked_sub(1).filter(|&d| d != p).map_or(0, |d| walk.dims[d] * size_q);
     let form = if size_p.min(size_q) >= LEAST_SIDE {
         Form::Squares
+    } else if size_p >= LEAST_SIDE && size_q > 1 && size_q < LEAST_SIDE && pair >= LEAST_SIDE {
+        Form::Pairs
     } else if large(size_q, size_p) && p + 1 == q {
         Form::FewLast
     } else if large(size_p, size_q) && walk.strides[q] as usize == size_p {
@@ -95,53 +108,64 @@ fn sides(walk: &Walk) -> Option<(usize, usize, Form)> {
 pub fn launch(walk: &Walk, bytes: usize) -> Result<Option<Launch>, BackendError> {
     let Some((p, q, form)) = sides(walk) else { return Ok(None) };
     let Walk { offset, dims, strides } = walk;
-    if dims.len() > MOST + 1 {
+    let paired = usize::from(form == Form::Pairs);
+    if dims.len() > MOST + 1 + paired {
         return Ok(None);
     }
     let own = kiln_ops::util::strides(dims);
+    let outer = q.checked_sub(paired).filter(|d| *d < q);
+    let size_q = dims[q] * outer.map_or(1, |d| dims[d]);
+    let stride_outer = outer.map_or(0, |d| strides[d] as usize);
     let (few, large, few_strides) = match form {
         Form::FewLast => (dims[q], p, [8, 8 * dims[q]]),
         _ => (dims[p], q, [8 * dims[p], 8]),
     };
     let places = FEW_BYTES / bytes.max(4);
     let side = match form {
-        Form::Squares => [SIDE, SIDE],
+        Form::Squares | Form::Pairs => [SIDE, SIDE],
         Form::FewLast => [places, dims[q]],
         Form::FewFirst => [dims[p], places],
     };
-    let tiles = [dims[p].div_ceil(side[0]), dims[q].div_ceil(side[1])];
-    let rest: Vec<usize> = (0..dims.len()).rev().filter(|d| *d != p && *d != q).collect();
+    let tiles = [dims[p].div_ceil(side[0]), size_q.div_ceil(side[1])];
+    let rest: Vec<usize> =
+        (0..dims.len()).rev().filter(|d| *d != p && *d != q && Some(*d) != outer).collect();
     let groups = tiles[0] * tiles[1] * rest.iter().map(|&d| dims[d]).product::<usize>();
     let mut rest_strides: Vec<usize> = rest.iter().map(|&d| strides[d] as usize).collect();
     let mut own_strides: Vec<usize> = rest.iter().map(|&d| own[d]).collect();
     let steps = match form {
-        Form::Squares => vec![dims[p], dims[q], strides[q] as usize, own[p]],
+        Form::Squares | Form::Pairs => vec![dims[p], size_q, strides[q] as usize, stride_outer, own[p]],
         Form::FewLast => vec![dims[p], strides[q] as usize],
         Form::FewFirst => vec![dims[q], own[p]],
     };
     let mut all = steps.iter().chain(&rest_strides).chain(&own_strides);
     let even = *offset % 8 == 0 && all.all(|n| n % 8 == 0);
-    let woven = even && form != Form::Squares && WOVEN.contains(&few);
+    let square = matches!(form, Form::Squares | Form::Pairs);
+    let woven = even && !square && WOVEN.contains(&few);
     let mut rest_dims: Vec<usize> = rest.iter().map(|&d| dims[d]).collect();
     if woven {
         rest_dims.insert(0, dims[large] / 8);
         rest_strides.insert(0, few_strides[0]);
         own_strides.insert(0, few_strides[1]);
-    } else if form != Form::Squares && dims[large] < LEAST_LARGE {
+    } else if !square && dims[large] < LEAST_LARGE {
         return Ok(None);
     }
     let rank = rest_dims.len();
     let threads = rest_dims.iter().product::<usize>();
     let Divisors { sizes, factors, shifts } = Divisors::new(rest_dims, groups.max(threads))?;
+    let inner = Divisor::new(dims[q], size_q)?;
     let params = TransposeTilesParams {
         offset: *offset as usize,
         size_p: dims[p],
-        size_q: dims[q],
+        size_q,
         stride_q: strides[q] as usize,
         own_stride_p: own[p],
         tiles_p: tiles[0],
         tiles_q: tiles[1],
         even: usize::from(even),
+        inner: inner.size,
+        inner_factor: inner.factor,
+        inner_shift: inner.shift,
+        stride_outer,
         rank,
         sizes: placed(&sizes),
         factors: placed(&factors),
@@ -155,7 +179,7 @@ pub fn launch(walk: &Walk, bytes: usize) -> Result<Option<Launch>, BackendError>
         return Ok(Some(launch.on(Grid::Threads(threads as u64))));
     }
     let entry = match form {
-        Form::Squares => usize::from(even),
+        Form::Squares | Form::Pairs => usize::from(even),
         Form::FewLast => 2,
         Form::FewFirst => 3,
     };
@@ -176,5 +200,8 @@ mod tests {
         assert_eq!(sides(&walk(&[2, 3, 64], &[192, 1, 3])), Some((1, 2, Form::FewFirst)));
         assert_eq!(sides(&walk(&[3, 2, 64], &[1, 192, 6])), None);
         assert_eq!(sides(&walk(&[40, 30], &[30, 1])), None);
+        // The interleaved phases of an image with channels last.
+        assert_eq!(sides(&walk(&[64, 33, 2], &[1, 256, 64])), Some((0, 2, Form::Pairs)));
+        assert_eq!(sides(&walk(&[64, 3, 2], &[1, 256, 64])), None);
     }
 }

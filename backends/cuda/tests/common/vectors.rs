@@ -98,6 +98,9 @@ const TRANSPOSES: &[(&[usize], &[i64])] = &[
     (&[7, 3, 20, 33], &[2, 0, 3, 1]),
     (&[2, 3, 40, 5], &[3, 1, 0, 2]),
     (&[65, 64], &[1, 0]),
+    // Phases of an image with channels last, put between each other.
+    (&[2, 5, 33, 2, 2, 24], &[0, 5, 1, 3, 2, 4]),
+    (&[2, 4, 40, 2, 2, 72], &[0, 5, 1, 3, 2, 4]),
 ];
 
 /// Shapes, starts, ends and steps of the last two axes.
