@@ -140,7 +140,10 @@ fn measured(backend: Arc<dyn Backend>, part: usize, reduced: &[DType]) -> RefitT
         let start = Instant::now();
         let report = refitter.refit().unwrap();
         let (took, times) = (start.elapsed(), refitter.times());
-        assert!(times.total() <= took && times.loaded > Duration::ZERO, "{times} of {took:?}");
+        assert!(
+            times.total() <= took && times.derived.min(times.loaded) > Duration::ZERO,
+            "{times} of {took:?}"
+        );
         assert_eq!(report.replaced, weights.len());
         assert_eq!(run() == wanted, round % 2 == 1, "round {round}");
         println!(
@@ -153,8 +156,11 @@ fn measured(backend: Arc<dyn Backend>, part: usize, reduced: &[DType]) -> RefitT
             best = times;
         }
     }
-    let found = verify_recipes(&engine.program()).unwrap();
-    assert!(found.different.is_empty() && found.same > 0, "{found:?}");
+    if part > 1 {
+        // The oracle takes seconds for all elements of the whole network.
+        let found = verify_recipes(&engine.program()).unwrap();
+        assert!(found.different.is_empty() && found.same > 0, "{found:?}");
+    }
     best
 }
 

@@ -78,7 +78,7 @@ fn pad(x: &Tensor, inputs: &[Option<Tensor>]) -> Option<Tensor> {
     if value.iter().any(|&b| b != 0) {
         out.chunks_mut(width).for_each(|e| e.copy_from_slice(&value));
     }
-    let Some((&columns, front)) = x.shape().split_last() else { return None };
+    let (&columns, front) = x.shape().split_last()?;
     if x.is_empty() {
         return Tensor::from_bytes(x.dtype(), &shape, out);
     }

@@ -11,8 +11,8 @@ impl Engine {
         self.program().weights().map(|(_, t)| t.bytes().len() as u64).sum()
     }
 
-    /// Bytes of those weights that the plan left out as it was read: those of the weights that a refit has to supply, and of what is derived
-    /// of them. `None` for a plan that was not stripped.
+    /// Bytes of those weights that the plan left out as it was read: weights that a refit has to supply, and those that are derived of
+    /// them. `None` for a plan that was not stripped.
     pub fn stripped_weights_size(&self) -> Option<u64> {
         let header = &self.shared.header;
         if header.absent.is_empty() {
