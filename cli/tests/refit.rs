@@ -63,7 +63,10 @@ fn lists_have_names_types_layers_and_roles() {
 #[test]
 fn dynamic_ranges_are_listed_and_set() {
     let f = Folder::new();
-    let data = digits("digits_calib.npz");
+    let data = f.name("data.npz");
+    let mut arrays = kiln_npz::read_npz(std::path::Path::new(&digits("digits_calib.npz"))).unwrap();
+    let images = [("input".to_owned(), arrays.remove("images").unwrap())];
+    kiln_npz::write_npz(&data, &images.into(), kiln_npz::Compression::Deflated).unwrap();
     let narrow = ["--no-timing", "--refit", "--int8", "--narrowing", "everywhere", "--calibrate", &data];
     let engine = lenet(&f, &narrow);
     let listed = |engine: &str| -> Vec<(String, f64, f64)> {
