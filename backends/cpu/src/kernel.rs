@@ -211,7 +211,8 @@ impl Operation {
                     rest.insert(last.own, None);
                 }
                 let tail = tail.map(|(last, shape)| Tail::new(&last.made, &rest, &shape));
-                let done = fast::run(*path, node, &mut args, cx, (*depth, kept.as_ref(), tail.as_ref()))?;
+                let how = (*depth, kept.as_ref(), tail.as_ref(), self.unused.as_slice());
+                let done = fast::run(*path, node, &mut args, cx, how)?;
                 drop(tail);
                 let outs = match done {
                     Some((outs, true)) => return Ok(outs),

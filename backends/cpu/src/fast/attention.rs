@@ -8,6 +8,7 @@ use kiln_backend::BackendError;
 use kiln_backend::stop::Checkpoints;
 use kiln_ir::DType;
 use kiln_ops::util::{broadcast_strides, is_real};
+use std::ops::Range;
 
 const MASK: usize = 3;
 const PAST_KEY: usize = 4;
@@ -16,40 +17,29 @@ const NONPAD: usize = 6;
 /// Queries of one head that are computed together.
 const QUERIES: usize = 128;
 
-/// Elements of an input, or of a cache and an input.
-enum Data {
-    Given(Floats),
-    Joined(Vec<f32>),
-}
-
-impl std::ops::Deref for Data {
-    type Target = [f32];
-    fn deref(&self) -> &[f32] {
-        match self {
-            Data::Given(x) => x,
-            Data::Joined(x) => x,
-        }
-    }
-}
-
 /// Rows of one input by batch, head and position, in either layout.
 struct Heads {
-    data: Data,
+    data: Floats,
     /// Batch, heads, length, size.
     shape: [usize; 4],
     /// Elements from batch to batch, head to head, position to position.
     strides: [usize; 3],
+    /// Rows of a cache before these, [batch, heads, length, size], and their number in each head.
+    cache: Option<Floats>,
+    kept: usize,
 }
 
 impl Heads {
     fn of(cx: &NodeCx<'_>, i: usize, heads: &str) -> Option<Heads> {
-        let data = Data::Given(cx.floats(i)?);
+        let (data, cache, kept) = (cx.floats(i)?, None, 0);
         match *cx.shape(i) {
-            [b, h, s, d] => Some(Heads { data, shape: [b, h, s, d], strides: [h * s * d, s * d, d] }),
+            [b, h, s, d] => {
+                Some(Heads { data, shape: [b, h, s, d], strides: [h * s * d, s * d, d], cache, kept })
+            }
             [b, s, hidden] => {
                 let h = usize::try_from(cx.node.op.attrs().int(heads).ok()?).ok().filter(|&h| h > 0)?;
                 let d = hidden / h;
-                Some(Heads { data, shape: [b, h, s, d], strides: [s * hidden, d, hidden] })
+                Some(Heads { data, shape: [b, h, s, d], strides: [s * hidden, d, hidden], cache, kept })
             }
             _ => None,
         }
@@ -60,37 +50,42 @@ impl Heads {
         if !cx.has(past) {
             return Some(self);
         }
-        let (cache, [b, h, s, d]) = (cx.floats(past)?, self.shape);
         let kept = *cx.shape(past).get(2)?;
-        let mut all = vec![0f32; b * h * (kept + s) * d];
-        threads::chunks(&mut all, ((kept + s) * d).max(1), 1, |i, to| {
-            let (old, new) = to.split_at_mut(kept * d);
-            old.copy_from_slice(&cache[i * kept * d..(i + 1) * kept * d]);
-            let rows = new.chunks_exact_mut(d.max(1)).enumerate();
-            rows.for_each(|(s, to)| to.copy_from_slice(self.row(i / h, i % h, s)));
-        });
-        let total = kept + s;
-        Some(Heads {
-            data: Data::Joined(all),
-            shape: [b, h, total, d],
-            strides: [h * total * d, total * d, d],
-        })
+        Some(Heads { cache: Some(cx.floats(past)?), kept, ..self })
     }
 
-    /// The matrix of one head, from its first row on.
-    fn head(&self, b: usize, h: usize, first: usize) -> &[f32] {
+    /// Rows of a head, those of the cache too.
+    fn len(&self) -> usize {
+        self.kept + self.shape[2]
+    }
+
+    /// The matrix of one head, from one of its own rows on.
+    fn head(&self, b: usize, h: usize, first: usize) -> Strided<'_> {
         let at = b * self.strides[0] + h * self.strides[1] + first * self.strides[2];
-        self.data.get(at..).unwrap_or_default()
+        Strided { data: self.data.get(at..).unwrap_or_default(), row: self.strides[2], col: 1 }
+    }
+
+    /// The rows of one head: those of the cache, and its own, each with their places among all.
+    fn parts(&self, b: usize, h: usize) -> impl Iterator<Item = (Range<usize>, Strided<'_>)> {
+        let [_, heads, _, d] = self.shape;
+        let from = |cache: &'_ Floats| (b * heads + h) * self.kept * d..cache.len();
+        let old = self.cache.as_ref().map(|c| Strided { data: &c[from(c)], row: d, col: 1 });
+        let own = (self.kept..self.len(), self.head(b, h, 0));
+        old.map(|old| (0..self.kept, old)).into_iter().chain([own]).filter(|(at, _)| !at.is_empty())
     }
 
     fn row(&self, b: usize, h: usize, s: usize) -> &[f32] {
-        let at = b * self.strides[0] + h * self.strides[1] + s * self.strides[2];
-        &self.data[at..at + self.shape[3]]
+        let [_, heads, _, d] = self.shape;
+        if let Some(cache) = self.cache.as_ref().filter(|_| s < self.kept) {
+            return &cache[((b * heads + h) * self.kept + s) * d..][..d];
+        }
+        let at = b * self.strides[0] + h * self.strides[1] + (s - self.kept) * self.strides[2];
+        &self.data[at..at + d]
     }
 
     /// All rows as [batch, heads, length, size].
     fn write(&self, out: &mut [f32]) {
-        let [_, h, s, d] = self.shape;
+        let ([_, h, _, d], s) = (self.shape, self.len());
         let rows = out.chunks_exact_mut(d.max(1)).enumerate();
         rows.for_each(|(i, out)| out.copy_from_slice(self.row(i / (h * s), i / s % h, i % s)));
     }
@@ -242,31 +237,40 @@ impl Job {
         room: &mut Room,
     ) {
         let kv = h * self.k.shape[1] / self.q.shape[1];
-        let (total, depth, size) = (self.k.shape[2], self.q.shape[3], self.v.shape[3]);
+        let (total, depth, size) = (self.k.len(), self.q.shape[3], self.v.shape[3]);
         let weights = &mut room.weights;
         weights.resize(rows * total, 0.0);
-        let q = Strided { data: self.q.head(b, h, first), row: self.q.strides[2], col: 1 };
-        let k = Strided { data: self.k.head(b, kv, 0), row: 1, col: self.k.strides[2] };
+        let q = self.q.head(b, h, first);
         let parts = Parts::new(weights);
-        // SAFETY: the weights are this task's.
-        unsafe {
-            alone(
-                Size { m: rows, n: total, k: depth },
-                &q,
-                &k,
-                Target::new(&parts, total, 0),
-                &mut room.packed,
-            )
-        };
+        for (at, k) in self.k.parts(b, kv) {
+            let k = Strided { row: 1, col: k.row, ..k };
+            let s = Size { m: rows, n: at.len(), k: depth };
+            // SAFETY: the weights are this task's.
+            unsafe { alone(s, &q, &k, Target::new(&parts, total, at.start), &mut room.packed) };
+        }
         let mut shown = qk;
         for (i, row) in weights.chunks_exact_mut(total).enumerate() {
             let shown = shown.as_mut().map(|all| &mut all[i * total..(i + 1) * total]);
             self.weigh([b, h, first + i], row, shown);
         }
-        let v = Strided { data: self.v.head(b, kv, 0), row: self.v.strides[2], col: 1 };
-        let w = Strided { data: weights, row: total, col: 1 };
-        // SAFETY: as the contract says.
-        unsafe { alone(Size { m: rows, n: size, k: total }, &w, &v, y, &mut room.packed) };
+        for (i, (at, v)) in self.v.parts(b, kv).enumerate() {
+            let w = Strided { data: &weights[at.start..], row: total, col: 1 };
+            let s = Size { m: rows, n: size, k: at.len() };
+            if i == 0 {
+                // SAFETY: as the contract says.
+                unsafe { alone(s, &w, &v, y, &mut room.packed) };
+                continue;
+            }
+            room.more.resize(rows * size, 0.0);
+            let more = Parts::new(&mut room.more);
+            // SAFETY: the room is this task's.
+            unsafe { alone(s, &w, &v, Target::new(&more, size, 0), &mut room.packed) };
+            for (r, more) in room.more.chunks_exact(size.max(1)).enumerate() {
+                // SAFETY: as the contract says.
+                let to = unsafe { y.row(r, 0..size) };
+                to.iter_mut().zip(more).for_each(|(to, x)| *to += x);
+            }
+        }
     }
 
     /// Turns the products of one query into weights.
@@ -301,6 +305,7 @@ impl Job {
 struct Room {
     weights: Vec<f32>,
     packed: Vec<f32>,
+    more: Vec<f32>,
 }
 
 /// Whether the kernel covers a node: floats.
@@ -311,10 +316,10 @@ pub fn covers(t: &Types<'_>) -> bool {
 
 pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let Some(job) = Job::of(cx) else { return Ok(false) };
-    let ([batch, heads, len, _], total, size) = (job.q.shape, job.k.shape[2], job.v.shape[3]);
+    let ([batch, heads, len, _], total, size) = (job.q.shape, job.k.len(), job.v.shape[3]);
     let Some(shape) = cx.out_shape(0) else { return Ok(false) };
     let queries = batch * heads * len;
-    let wanted = cx.node.outputs.len() > 3;
+    let wanted = cx.node.outputs.len() > 3 && cx.wanted(3);
     let mut qk = scratch(cx.pool, if wanted { queries * total } else { 0 }, "scores of attention")?;
     let points = Checkpoints::here();
     let blocks = len.div_ceil(QUERIES);
@@ -348,6 +353,10 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     })?;
     let outputs = cx.node.outputs.len();
     for i in 1..outputs {
+        if !cx.wanted(i) {
+            cx.skip(i)?;
+            continue;
+        }
         let Some(shape) = cx.out_shape(i) else { return Ok(false) };
         done &= cx.write_floats(i, &shape, |out| {
             match i {

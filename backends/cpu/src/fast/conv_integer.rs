@@ -1,6 +1,7 @@
 //! `conv` of integers of 8 bits: windows are rows of words, multiplied with those of the weights.
 
 use super::NodeCx;
+use super::conv_last::At;
 use super::copy::{self, Map};
 use super::windows::{Spatial, spatial, volume};
 use super::words::{self, Columns, Narrow, Rows, Size, Target};
@@ -11,6 +12,7 @@ use kiln_ops::conv::geometry;
 use kiln_ops::conv::window::{self, Axis};
 use kiln_ops::layout::Layout;
 use kiln_ops::util::strides;
+use std::ops::Range;
 
 /// The windows of one group of channels as rows: words of one tap after the other, the channels of each side by side.
 struct Windows<'a> {
@@ -101,18 +103,26 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
 }
 
 /// Index of the element under a tap of a window, unless it is padding.
-fn place(a: &Axis<i64>, o: usize, tap: usize) -> Option<usize> {
-    let p = o as i64 * a.stride + tap as i64 * a.dilation - a.begin;
+fn place(a: &Axis<i64>, o: i64, tap: usize) -> Option<usize> {
+    let p = o * a.stride + tap as i64 * a.dilation - a.begin;
     (0..a.input).contains(&p).then_some(p as usize)
 }
 
 impl Rows for Windows<'_> {
-    fn fill(&self, row: usize, to: &mut [i16]) {
-        self.gather(row, to, |at, to| self.x.widen(at, to));
+    fn words(&self, rows: Range<usize>, k: usize, pitch: usize, to: &mut [i16]) {
+        let mut at = At::of(self.axes, rows.start);
+        for to in to.chunks_exact_mut(pitch).take(rows.len()) {
+            self.gather(&at, &mut to[..k], |from, to| self.x.widen(from, to));
+            at = at.next(self.axes);
+        }
     }
 
-    fn bytes(&self, row: usize, to: &mut [u8]) {
-        self.gather(row, to, |at, to| self.x.copy(at, to));
+    fn bytes(&self, rows: Range<usize>, k: usize, pitch: usize, to: &mut [u8]) {
+        let mut at = At::of(self.axes, rows.start);
+        for to in to.chunks_exact_mut(pitch).take(rows.len()) {
+            self.gather(&at, &mut to[..k], |from, to| self.x.copy(from, to));
+            at = at.next(self.axes);
+        }
     }
 
     fn unsigned(&self) -> bool {
@@ -122,30 +132,32 @@ impl Rows for Windows<'_> {
 
 impl Windows<'_> {
     /// Writes the elements under a window, neighbours by `put`; padding is zero.
-    fn gather<T: Copy + Default>(&self, row: usize, to: &mut [T], put: impl Fn(usize, &mut [T])) {
+    #[inline(always)]
+    fn gather<T: Copy + Default>(&self, window: &At, to: &mut [T], put: impl Fn(usize, &mut [T])) {
         let [d, h, w] = self.axes;
-        let [od, oh, ow] = self.axes.each_ref().map(|a| a.output as usize);
-        let at = [row / (oh * ow) % od, row / ow % oh, row % ow];
         let [kd, kh, kw] = self.axes.each_ref().map(|a| a.kernel as usize);
-        let image = row / (od * oh * ow) * d.input as usize;
+        let image = window.image * d.input as usize;
         let line = kw * self.depth;
-        let whole = self.depth == self.channels && w.dilation == 1;
-        let start = at[2] as i64 * w.stride - w.begin;
-        let whole = whole && start >= 0 && start + w.kernel <= w.input;
-        for (i, to) in to.chunks_exact_mut(line).enumerate().take(kd * kh) {
-            let (Some(z), Some(y)) = (place(d, at[0], i / kh), place(h, at[1], i % kh)) else {
-                to.fill(T::default());
-                continue;
-            };
-            let row = ((image + z) * h.input as usize + y) * w.input as usize;
-            if whole {
-                put((row + start as usize) * self.channels, to);
-                continue;
-            }
-            for (k, to) in to.chunks_exact_mut(self.depth).enumerate() {
-                match place(w, at[2], k) {
-                    Some(x) => put((row + x) * self.channels + self.first, to),
-                    None => to.fill(T::default()),
+        let start = window.at[2] * w.stride - w.begin;
+        let whole =
+            self.depth == self.channels && w.dilation == 1 && start >= 0 && start + w.kernel <= w.input;
+        let mut lines = to.chunks_exact_mut(line);
+        for z in (0..kd).map(|k| place(d, window.at[0], k)) {
+            for (y, to) in (0..kh).map(|k| place(h, window.at[1], k)).zip(&mut lines) {
+                let (Some(z), Some(y)) = (z, y) else {
+                    to.fill(T::default());
+                    continue;
+                };
+                let row = ((image + z) * h.input as usize + y) * w.input as usize;
+                if whole {
+                    put((row + start as usize) * self.channels, to);
+                    continue;
+                }
+                for (k, to) in to.chunks_exact_mut(self.depth).enumerate() {
+                    match place(w, window.at[2], k) {
+                        Some(x) => put((row + x) * self.channels + self.first, to),
+                        None => to.fill(T::default()),
+                    }
                 }
             }
         }

@@ -13,6 +13,8 @@ use std::ops::Range;
 pub const OUTSIDE: isize = isize::MIN;
 /// Elements that one task copies at least.
 const TASK: usize = 16 << 10;
+/// Neighbours from which on they are copied by themselves.
+const SHORT: usize = 64;
 /// Rows and columns of the blocks that a transpose copies.
 const BLOCK: usize = 16;
 /// Rows that one task transposes: the memory of each of their columns is read in one stretch.
@@ -127,6 +129,10 @@ fn merged(mut base: isize, maps: Vec<Map>) -> Option<(isize, Vec<Map>)> {
             (Some(Map::Step { len, step }), Map::Step { len: n, step: s }) if *step == s * n as isize => {
                 (*len, *step) = (*len * n, s);
             }
+            (Some(Map::Table(t)), Map::Step { len: n, step: 1 }) if continues(t, n) => {
+                let each = |&p: &isize| (0..n as isize).map(move |i| if p == OUTSIDE { p } else { p + i });
+                *t = t.iter().flat_map(each).collect();
+            }
             (_, map) => out.push(map),
         }
     }
@@ -134,6 +140,12 @@ fn merged(mut base: isize, maps: Vec<Map>) -> Option<(isize, Vec<Map>)> {
         out.push(Map::Step { len: 1, step: 1 });
     }
     Some((base, out))
+}
+
+/// Whether a table, with `n` neighbours at each of its places, is mostly one stretch, and not long.
+fn continues(t: &[isize], n: usize) -> bool {
+    let joined = t.windows(2).filter(|w| w[0] != OUTSIDE && w[1] == w[0] + n as isize).count();
+    n < SHORT && t.len() <= TASK && 2 * joined > t.len()
 }
 
 /// A table of equal steps as such; its first place moves to the base.
@@ -483,6 +495,8 @@ mod tests {
         let table = |t: &[isize]| Map::Table(t.to_vec());
         check(60, 0, &[step(3, 20), step(4, 5), step(5, 1)]);
         check(60, 0, &[step(5, 1), step(4, 5), step(3, 20)]);
+        check(60, 0, &[step(3, 20), table(&[OUTSIDE, 0, 4, 8, 12, OUTSIDE]), step(4, 1)]);
+        check(60, 0, &[table(&[5, 8, 11, 40, 43, 46, OUTSIDE]), step(3, 1), step(2, 3)]);
         check(60, 0, &[step(4, 5), step(5, 1), step(3, 20)]);
         check(6000, 0, &[step(40, 1), step(150, 40)]);
         check(6000, 3, &[step(7, 600), step(37, 1), step(15, 40)]);

@@ -1,7 +1,7 @@
 //! Convolutions of floats whose channels are all alone, with channels last or second: sums of several windows are kept in registers
 //! over all taps.
 
-use super::plane::{PLANE_LANES, Plane};
+use super::plane::{Fold, Plane};
 use super::pointwise::math::muladd;
 use super::pointwise::tail::At;
 use super::simd::vectorized;
@@ -189,49 +189,25 @@ pub fn planes(c: &Conv<'_>, tail: Option<At<'_>>, y: &mut [f32]) {
     });
 }
 
-vectorized! {
-    /// All rows of the output of one plane, four at a time while there are as many.
-    pub fn rows(x: &[f32], plane: &Plane<'_>, weights: &[f32], initial: f32, y: &mut [f32]) {
-        let width = plane.axes[2].output as usize;
-        let (fours, rest) = plane.rows.as_chunks::<4>();
-        let (first, last) = y.split_at_mut(fours.len() * 4 * width);
-        for (rows, y) in fours.iter().zip(first.chunks_exact_mut(4 * width)) {
-            lanes::<4, FMA>(x, rows, (&plane.taps, weights), initial, width, y);
-        }
-        for (row, y) in rest.iter().zip(last.chunks_exact_mut(width)) {
-            lanes::<1, FMA>(x, &[*row], (&plane.taps, weights), initial, width, y);
-        }
+/// Weights of taps, and the number that sums begin with.
+struct Weighted<'a>(&'a [f32], f32);
+
+impl Fold<f32> for Weighted<'_> {
+    #[inline(always)]
+    fn start(&self) -> f32 {
+        self.1
+    }
+
+    #[inline(always)]
+    fn step<const FMA: bool>(&self, made: f32, x: f32, tap: usize) -> f32 {
+        muladd::<FMA>(x, self.0[tap], made)
     }
 }
 
-/// Some rows of windows.
-#[inline(always)]
-fn lanes<const R: usize, const FMA: bool>(
-    x: &[f32],
-    rows: &[usize; R],
-    (taps, weights): (&[usize], &[f32]),
-    initial: f32,
-    width: usize,
-    y: &mut [f32],
-) {
-    const L: usize = PLANE_LANES;
-    for o in (0..width).step_by(L) {
-        let mut sums = [[initial; L]; R];
-        for (&tap, &f) in taps.iter().zip(weights) {
-            for r in 0..R {
-                // There is room for the last lane behind the plane.
-                let Some(x) = x[rows[r] + tap + o..].first_chunk::<L>() else { continue };
-                for l in 0..L {
-                    sums[r][l] = muladd::<FMA>(x[l], f, sums[r][l]);
-                }
-            }
-        }
-        for (sums, y) in sums.iter().zip(y.chunks_exact_mut(width)) {
-            match y[o..].first_chunk_mut::<L>() {
-                Some(y) => *y = *sums,
-                None => y[o..].copy_from_slice(&sums[..width - o]),
-            }
-        }
+vectorized! {
+    /// All rows of the output of one plane.
+    pub fn rows(x: &[f32], plane: &Plane<'_>, weights: &[f32], initial: f32, y: &mut [f32]) {
+        plane.fold::<f32, Weighted<'_>, FMA>(x, &Weighted(&weights[..plane.taps.len()], initial), y);
     }
 }
 

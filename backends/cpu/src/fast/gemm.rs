@@ -5,7 +5,7 @@
 
 pub use super::kept::How;
 use super::kept::{Kept, Panels};
-use super::micro::{MAX_ROWS, Micro, Start};
+use super::micro::{MAX_ROWS, Micro, Panel, Start};
 use super::micro_float::best;
 use super::pointwise::tail::At;
 pub use super::sides::{Bias, Left, Right, Size, Strided, Target, slices};
@@ -25,6 +25,10 @@ const BLOCK: usize = 64 << 10;
 const PACKED: usize = 512 << 10;
 /// Products that a task makes at least.
 const TASK: usize = 64 << 10;
+/// Rows of a left matrix up to which a right one is not worth packing, and pages of 4 KiB under a panel of the right one that
+/// processors find without a walk.
+const LOW: usize = 128;
+const PAGES: usize = 48;
 
 /// c = a·b + bias; c is m × n, row-major and dense. `depth` is that of a block.
 pub fn gemm(
@@ -76,16 +80,38 @@ pub fn gemm_into(
     let parts = Parts::new(c);
     let c = Target::new(&parts, stride, first);
     let job = Job { s, a, bias, micro, depth: how.depth.clamp(1, s.k), c, tail: how.tail };
+    let there = b.strided().map_or(0, |b| in_place(s, b, micro.nr));
+    if let Some(b) = b.strided().filter(|_| there > 0) {
+        job.run(0..there, Columns { data: b.data, pitch: b.row, step: micro.nr });
+    }
+    if there == s.n {
+        return Ok(());
+    }
+    if s.m * s.k <= BLOCK && s.n - there >= 4 * micro.nr {
+        job.by_columns(there..s.n, b);
+        return Ok(());
+    }
     let at_once = (PACKED / s.k / micro.nr).max(threads::count()) * micro.nr;
-    let wide = at_once.min(s.n.next_multiple_of(micro.nr));
+    let wide = at_once.min((s.n - there).next_multiple_of(micro.nr));
     let mut memory = scratch(how.pool, wide * s.k, "packed columns of a product")?;
-    for j in (0..s.n).step_by(wide) {
+    for j in (there..s.n).step_by(wide) {
         let cols = j..s.n.min(j + wide);
         let panels = &mut floats_mut(&mut memory)[..cols.len().next_multiple_of(micro.nr) * s.k];
         pack(s, j, b, micro.nr, panels);
-        job.run(cols, panels);
+        job.run(cols, Columns::packed(panels, micro.nr, s.k));
     }
     Ok(())
+}
+
+/// Columns of a right matrix that tiles read where they are stored: all, all but those of the last panel, or none.
+fn in_place(s: Size, b: &Strided<'_>, nr: usize) -> usize {
+    let pages = s.k.saturating_mul(b.row.min(1024)) / 1024;
+    if b.col != 1 || s.m > LOW || pages > PAGES || s.n == 0 || s.k == 0 {
+        return 0;
+    }
+    let last = (s.n - 1) / nr * nr;
+    let wide = if s.n - last <= nr / 2 { nr / 2 } else { nr };
+    if (s.k - 1) * b.row + last + wide <= b.data.len() { s.n } else { last }
 }
 
 /// The panels of all of a right matrix.
@@ -105,7 +131,7 @@ pub fn by_panels(
     let parts = Parts::new(c);
     let c = Target::new(&parts, stride, first);
     let job = Job { s, a, bias, micro: best(), depth: how.depth.clamp(1, s.k), c, tail: how.tail };
-    job.run(0..s.n, panels.data());
+    job.run(0..s.n, Columns::packed(panels.data(), job.micro.nr, s.k));
 }
 
 /// The two sides of one of several products of the same sizes, and its summand.
@@ -135,7 +161,8 @@ pub fn side_by_side(s: Size, groups: &[Group<'_>], c: &mut [f32], how: How<'_>) 
         for first in now.clone().step_by(band) {
             let strips = first..now.end.min(first + band);
             for (g, panels) in panels.iter().enumerate() {
-                job(g).block(strips.clone(), &(0..s.n), panels.data(), &points);
+                let columns = Columns::packed(panels.data(), micro.nr, s.k);
+                job(g).block(strips.clone(), &(0..s.n), columns, &points);
             }
             if let Some(tail) = how.tail {
                 let high = micro.strip(s.m);
@@ -172,15 +199,33 @@ pub unsafe fn alone(s: Size, a: &Strided<'_>, b: &Strided<'_>, c: Target<'_>, ro
         });
     }
     let micro = best();
+    let job = Job { s, a, bias: Bias::None, micro, depth: DEPTH.min(s.k), c, tail: None };
+    let strips = s.m.div_ceil(micro.strip(s.m));
+    if in_place(s, b, micro.nr) == s.n {
+        let columns = Columns { data: b.data, pitch: b.row, step: micro.nr };
+        return job.block(0..strips, &(0..s.n), columns, &Checkpoints::here());
+    }
     let len = s.n.next_multiple_of(micro.nr) * s.k;
     room.resize(room.len().max(len), 0.0);
     let panels = &mut room[..len];
     for (i, out) in panels.chunks_exact_mut(micro.nr * s.k).enumerate() {
         b.pack(0..s.k, i * micro.nr..s.n.min((i + 1) * micro.nr), micro.nr, out);
     }
-    let job = Job { s, a, bias: Bias::None, micro, depth: DEPTH.min(s.k), c, tail: None };
-    let strips = s.m.div_ceil(micro.strip(s.m));
-    job.block(0..strips, &(0..s.n), panels, &Checkpoints::here());
+    job.block(0..strips, &(0..s.n), Columns::packed(panels, micro.nr, s.k), &Checkpoints::here());
+}
+
+/// Panels of a right matrix: elements from row to row of one, and from one to the next.
+#[derive(Clone, Copy)]
+struct Columns<'a> {
+    data: &'a [f32],
+    pitch: usize,
+    step: usize,
+}
+
+impl<'a> Columns<'a> {
+    fn packed(data: &'a [f32], nr: usize, k: usize) -> Columns<'a> {
+        Columns { data, pitch: nr, step: nr * k }
+    }
 }
 
 struct Job<'a> {
@@ -197,7 +242,7 @@ struct Job<'a> {
 
 impl Job<'_> {
     /// Computes columns whose panels are given; threads divide rows and columns.
-    fn run(&self, cols: Range<usize>, panels: &[f32]) {
+    fn run(&self, cols: Range<usize>, columns: Columns<'_>) {
         let Micro { nr, .. } = self.micro;
         let Size { m, k, .. } = self.s;
         let points = Checkpoints::here();
@@ -217,22 +262,44 @@ impl Job<'_> {
             let (block, band) = (task / bands, task % bands);
             let at = block * width;
             let now = cols.start + at..cols.end.min(cols.start + at + width);
-            self.block(band * high..strips.min((band + 1) * high), &now, &panels[at * k..], &points);
+            let columns = Columns { data: &columns.data[at / nr * columns.step..], ..columns };
+            self.block(band * high..strips.min((band + 1) * high), &now, columns, &points);
+        });
+    }
+
+    /// Computes columns by a left matrix that the cache holds; each task packs its own.
+    fn by_columns(&self, cols: Range<usize>, b: &dyn Right) {
+        let Micro { nr, .. } = self.micro;
+        let Size { m, k, .. } = self.s;
+        let points = Checkpoints::here();
+        let strips = m.div_ceil(self.micro.strip(m));
+        let most = cols.len().div_ceil(4 * threads::count()).div_ceil(nr);
+        let panels = (BLOCK / 2 / k / nr).clamp(1, most.max(1));
+        threads::ranges(cols.len().div_ceil(panels * nr), 1, |blocks| {
+            let mut room = vec![0f32; panels * nr * k];
+            for at in blocks.map(|i| cols.start + i * panels * nr) {
+                let now = at..cols.end.min(at + panels * nr);
+                for (i, out) in room.chunks_exact_mut(nr * k).enumerate().take(now.len().div_ceil(nr)) {
+                    let j = at + i * nr;
+                    b.pack(0..k, j..now.end.min(j + nr), nr, out);
+                }
+                self.block(0..strips, &now, Columns::packed(&room, nr, k), &points);
+            }
         });
     }
 
     /// Some strips by some columns.
-    fn block(&self, strips: Range<usize>, cols: &Range<usize>, panels: &[f32], points: &Checkpoints) {
+    fn block(&self, strips: Range<usize>, cols: &Range<usize>, columns: Columns<'_>, points: &Checkpoints) {
         let Size { m, k, .. } = self.s;
         let high = self.micro.strip(m);
-        let mut room = vec![0f32; high * self.depth];
+        let mut room = vec![0f32; if self.a.copies() { high * self.depth } else { 0 }];
         for p0 in (0..k).step_by(self.depth) {
             let depth = p0..k.min(p0 + self.depth);
             for i in strips.clone() {
                 points.pass();
                 let rows = i * high..m.min((i + 1) * high);
                 let a = self.a.rows(rows.clone(), depth.clone(), &mut room);
-                self.strip(&rows, &a, &depth, cols, panels);
+                self.strip(&rows, &a, &depth, cols, columns);
             }
         }
         if let Some(tail) = self.tail {
@@ -259,21 +326,17 @@ impl Job<'_> {
         a: &[&[f32]; MAX_ROWS],
         depth: &Range<usize>,
         cols: &Range<usize>,
-        panels: &[f32],
+        columns: Columns<'_>,
     ) {
-        let (nr, k) = (self.micro.nr, self.s.k);
+        let nr = self.micro.nr;
         let first = depth.start == 0;
-        if let (true, Bias::Rows(bias)) = (first, self.bias) {
-            for r in rows.clone() {
-                // SAFETY: each block of rows and columns belongs to one task.
-                unsafe { self.c.row(r, cols.clone()) }.fill(bias[r]);
-            }
-        }
         for (s, j) in cols.clone().step_by(nr).enumerate() {
-            let b = &panels[(s * k + depth.start) * nr..(s * k + depth.end) * nr];
+            let data = &columns.data[s * columns.step + depth.start * columns.pitch..];
+            let b = Panel { data, pitch: columns.pitch, depth: depth.len() };
             let width = nr.min(cols.end - j);
             let start = match self.bias {
                 Bias::Columns(bias) if first => Start::Columns(&bias[j..j + width]),
+                Bias::Rows(bias) if first => Start::Rows(&bias[rows.clone()]),
                 Bias::None if first => Start::Zero,
                 _ => Start::There,
             };

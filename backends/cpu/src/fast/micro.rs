@@ -10,6 +10,8 @@ pub const TILE: usize = MAX_ROWS * 32;
 pub enum Start<'a, O> {
     /// Nothing.
     Zero,
+    /// One number a row of the tile.
+    Rows(&'a [O]),
     /// One number a column of the tile.
     Columns(&'a [O]),
     /// The elements of the tile.
@@ -23,10 +25,20 @@ pub struct Place<O> {
     pub stride: usize,
 }
 
-/// Multiplies rows, as many as the kernel is for, with a panel: `to[i][j] = start + Σₖ rows[i][k] · b[k·nr + j]`, k in order.
+/// Neighbouring columns of a right matrix: packed ones, or those of a matrix where it is stored.
+#[derive(Clone, Copy)]
+pub struct Panel<'a, L> {
+    pub data: &'a [L],
+    /// Elements from row to row, and rows.
+    pub pitch: usize,
+    pub depth: usize,
+}
+
+/// Multiplies rows, as many as the kernel is for, with a panel: `to[i][j] = start + Σₖ rows[i][k] · b[k·pitch + j]`, k in order.
 ///
-/// The place has so many rows and the kernel's columns, which nobody else has now. The processor has the kernel's instructions.
-pub type Run<L, O> = unsafe fn(&[&[L]; MAX_ROWS], &[L], Start<'_, O>, Place<O>);
+/// The panel has the kernel's columns in all of its rows. The place has so many rows and the kernel's columns, which nobody else has now.
+/// The processor has the kernel's instructions.
+pub type Run<L, O> = unsafe fn(&[&[L]; MAX_ROWS], Panel<'_, L>, Start<'_, O>, Place<O>);
 
 /// Kernels that multiply rows of the left matrix, which lie as they are, with packed panels of `nr` columns.
 #[derive(Clone, Copy)]
@@ -48,7 +60,7 @@ impl<L, O: Copy + Default> Micro<L, O> {
     }
 
     /// The products of the first `count` rows with the first `width` columns of a panel; `count` is at least 1 and at most `mr`. The
-    /// numbers of [`Start::Columns`] are as many as the columns.
+    /// numbers of [`Start::Columns`] are as many as the columns, those of [`Start::Rows`] as the rows. The panel has all columns of a tile.
     ///
     /// # Safety
     /// The place has `count` rows of `width` elements, which nobody else has now.
@@ -56,7 +68,7 @@ impl<L, O: Copy + Default> Micro<L, O> {
         &self,
         (count, width): (usize, usize),
         rows: &[&[L]; MAX_ROWS],
-        b: &[L],
+        b: Panel<'_, L>,
         start: Start<'_, O>,
         to: Place<O>,
     ) {
@@ -64,6 +76,8 @@ impl<L, O: Copy + Default> Micro<L, O> {
             true => (self.half, self.nr / 2),
             false => (self.run, self.nr),
         };
+        let all = b.depth.saturating_sub(1).saturating_mul(b.pitch).saturating_add(wide);
+        let b = Panel { data: &b.data[..if b.depth == 0 { 0 } else { all }], ..b };
         if wide == width {
             // SAFETY: as the contract says; kernels are those of the level.
             return unsafe { run[count - 1](rows, b, start, to) };
@@ -77,11 +91,7 @@ impl<L, O: Copy + Default> Micro<L, O> {
         // SAFETY: rows of the place and of the room have at least `width` elements.
         let copy = |from: Place<O>, to: Place<O>| unsafe {
             for i in 0..count {
-                std::ptr::copy_nonoverlapping(
-                    from.first.add(i * from.stride),
-                    to.first.add(i * to.stride),
-                    width,
-                );
+                copy_few(from.first.add(i * from.stride), to.first.add(i * to.stride), width);
             }
         };
         let mut columns = [O::default(); TILE / MAX_ROWS];
@@ -95,6 +105,7 @@ impl<L, O: Copy + Default> Micro<L, O> {
                 Start::Columns(&columns[..wide])
             }
             Start::Zero => Start::Zero,
+            Start::Rows(given) => Start::Rows(given),
         };
         // SAFETY: the room has as many elements as any tile.
         unsafe { run[count - 1](rows, b, start, own) };
@@ -102,10 +113,30 @@ impl<L, O: Copy + Default> Micro<L, O> {
     }
 }
 
-/// The kernels of one function for each number of rows: `kernels!(f; 8, 16; 1 2 3)` are f::<1, 8, 16>, f::<2, 8, 16> and f::<3, 8, 16>.
+/// Copies few elements without a call.
+///
+/// # Safety
+/// Both have so many elements.
+#[inline(always)]
+unsafe fn copy_few<O: Copy>(from: *const O, to: *mut O, width: usize) {
+    let mut at = 0;
+    // SAFETY: as the contract says.
+    unsafe {
+        while at + 4 <= width {
+            to.add(at).cast::<[O; 4]>().write_unaligned(from.add(at).cast::<[O; 4]>().read_unaligned());
+            at += 4;
+        }
+        while at < width {
+            to.add(at).write(from.add(at).read());
+            at += 1;
+        }
+    }
+}
+
+/// The kernels of one function for each number of rows: `kernels!(f, 8; 1 2 3)` are f::<1, 8>, f::<2, 8> and f::<3, 8>.
 macro_rules! kernels {
-    ($f:ident, $width:literal, $nr:literal; $($rows:literal)*) => {
-        &[$($f::<$rows, $width, $nr>),*]
+    ($f:ident, $width:literal; $($rows:literal)*) => {
+        &[$($f::<$rows, $width>),*]
     };
 }
 pub(super) use kernels;
@@ -123,6 +154,7 @@ pub unsafe fn begin<O: Copy, const MR: usize, const W: usize>(
     match start {
         Start::Zero => [[zero; W]; MR],
         Start::Columns(given) => [*given.first_chunk().unwrap_or(&[zero; W]); MR],
+        Start::Rows(given) => given.first_chunk::<MR>().unwrap_or(&[zero; MR]).map(|x| [x; W]),
         Start::There => std::array::from_fn(|i| {
             // SAFETY: the place has so many rows and columns.
             unsafe { to.first.add(i * to.stride).cast::<[O; W]>().read() }
@@ -155,17 +187,20 @@ pub mod tests {
         let k = 13;
         let a: Vec<L> = (0..micro.mr * k).map(&left).collect();
         let b: Vec<L> = (7..micro.nr * k + 7).map(&right).collect();
-        let given: Vec<O> = (0..micro.nr).map(&start).collect();
+        let given: Vec<O> = (0..micro.nr.max(micro.mr)).map(&start).collect();
         let stride = micro.nr + 3;
         let before: Vec<O> = (0..micro.mr * stride).map(|i| start(i + 5)).collect();
         let sizes = (1..=micro.mr).flat_map(|count| (1..=micro.nr).map(move |width| (count, width)));
-        for (size @ (count, width), kind) in sizes.flat_map(|s| (0..3).map(move |kind| (s, kind))) {
+        for (size @ (count, width), kind) in sizes.flat_map(|s| (0..4).map(move |kind| (s, kind))) {
             let mut rows = [&[][..]; MAX_ROWS];
             (0..count).for_each(|i| rows[i] = &a[i * k..(i + 1) * k]);
-            let from = [Start::Zero, Start::Columns(&given[..width]), Start::There][kind];
+            let from =
+                [Start::Zero, Start::Columns(&given[..width]), Start::There, Start::Rows(&given[..count])]
+                    [kind];
             let mut out = before.clone();
+            let panel = Panel { data: &b, pitch: micro.nr, depth: k };
             // SAFETY: the vector has all rows.
-            unsafe { micro.tile(size, &rows, &b, from, Place { first: out.as_mut_ptr(), stride }) };
+            unsafe { micro.tile(size, &rows, panel, from, Place { first: out.as_mut_ptr(), stride }) };
             for (at, &x) in out.iter().enumerate() {
                 let (i, j) = (at / stride, at % stride);
                 let inside = i < count && j < width;
@@ -173,6 +208,7 @@ pub mod tests {
                     _ if !inside => before[at],
                     0 => O::default(),
                     1 => given[j],
+                    3 => given[i],
                     _ => before[at],
                 };
                 let all = if inside { k } else { 0 };

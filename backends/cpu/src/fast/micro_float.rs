@@ -1,6 +1,6 @@
 //! Tiles of products of f32: plain loops, which the compiler turns into vectors.
 
-use super::micro::{MAX_ROWS, Micro, Place, Run, Start, begin, end, kernels};
+use super::micro::{MAX_ROWS, Micro, Panel, Place, Run, Start, begin, end, kernels};
 use super::simd::{Level, level};
 
 /// The kernels of the level.
@@ -18,37 +18,41 @@ fn of(level: Level) -> Micro<f32, f32> {
     }
 }
 
-const BASE: &[Run<f32, f32>] = kernels!(base, 8, 8; 1 2 3 4);
-const HALF: &[Run<f32, f32>] = kernels!(base, 4, 8; 1 2 3 4);
+const BASE: &[Run<f32, f32>] = kernels!(base, 8; 1 2 3 4);
+const HALF: &[Run<f32, f32>] = kernels!(base, 4; 1 2 3 4);
 
 /// # Safety
 /// As of [`Run`].
-unsafe fn base<const MR: usize, const W: usize, const NR: usize>(
+unsafe fn base<const MR: usize, const W: usize>(
     rows: &[&[f32]; MAX_ROWS],
-    b: &[f32],
+    b: Panel<'_, f32>,
     start: Start<'_, f32>,
     to: Place<f32>,
 ) {
     // SAFETY: as the contract says.
-    unsafe { sums::<MR, W, NR, false>(rows, b, start, to) }
+    unsafe { sums::<MR, W, false>(rows, b, start, to) }
 }
 
 /// # Safety
 /// As of [`Run`].
 #[inline(always)]
-unsafe fn sums<const MR: usize, const W: usize, const NR: usize, const FMA: bool>(
+unsafe fn sums<const MR: usize, const W: usize, const FMA: bool>(
     rows: &[&[f32]; MAX_ROWS],
-    b: &[f32],
+    b: Panel<'_, f32>,
     start: Start<'_, f32>,
     to: Place<f32>,
 ) {
-    let b = b.as_chunks::<NR>().0;
-    let rows: [&[f32]; MR] = std::array::from_fn(|i| &rows[i][..b.len()]);
+    let rows: [&[f32]; MR] = std::array::from_fn(|i| &rows[i][..b.depth]);
     // SAFETY: as the contract says.
     let mut c = unsafe { begin::<f32, MR, W>(0.0, start, to) };
-    for (k, y) in b.iter().enumerate() {
+    let mut line = b.data.as_ptr();
+    for k in 0..b.depth {
+        // SAFETY: the panel has so many columns in each row; elements need no alignment beyond their own.
+        let y: [f32; W] = unsafe { line.cast::<[f32; W]>().read() };
+        line = line.wrapping_add(b.pitch);
         for i in 0..MR {
-            let x = rows[i][k];
+            // SAFETY: rows are as long as the panel is deep, as was checked.
+            let x = unsafe { *rows[i].get_unchecked(k) };
             for j in 0..W {
                 c[i][j] = if FMA { x.mul_add(y[j], c[i][j]) } else { x * y[j] + c[i][j] };
             }
@@ -62,35 +66,35 @@ unsafe fn sums<const MR: usize, const W: usize, const NR: usize, const FMA: bool
 mod x86 {
     use super::*;
 
-    pub const AVX512: &[Run<f32, f32>] = kernels!(avx512, 32, 32; 1 2 3 4 5 6 7 8 9 10 11 12);
-    pub const HALF_AVX512: &[Run<f32, f32>] = kernels!(avx512, 16, 32; 1 2 3 4 5 6 7 8 9 10 11 12);
-    pub const AVX2: &[Run<f32, f32>] = kernels!(avx2, 16, 16; 1 2 3 4 5 6);
-    pub const HALF_AVX2: &[Run<f32, f32>] = kernels!(avx2, 8, 16; 1 2 3 4 5 6);
+    pub const AVX512: &[Run<f32, f32>] = kernels!(avx512, 32; 1 2 3 4 5 6 7 8 9 10 11 12);
+    pub const HALF_AVX512: &[Run<f32, f32>] = kernels!(avx512, 16; 1 2 3 4 5 6 7 8 9 10 11 12);
+    pub const AVX2: &[Run<f32, f32>] = kernels!(avx2, 16; 1 2 3 4 5 6);
+    pub const HALF_AVX2: &[Run<f32, f32>] = kernels!(avx2, 8; 1 2 3 4 5 6);
 
     /// # Safety
     /// As of [`Run`].
     #[target_feature(enable = "avx512f,avx2,fma")]
-    unsafe fn avx512<const MR: usize, const W: usize, const NR: usize>(
+    unsafe fn avx512<const MR: usize, const W: usize>(
         rows: &[&[f32]; MAX_ROWS],
-        b: &[f32],
+        b: Panel<'_, f32>,
         start: Start<'_, f32>,
         to: Place<f32>,
     ) {
         // SAFETY: as the contract says.
-        unsafe { sums::<MR, W, NR, true>(rows, b, start, to) }
+        unsafe { sums::<MR, W, true>(rows, b, start, to) }
     }
 
     /// # Safety
     /// As of [`Run`].
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn avx2<const MR: usize, const W: usize, const NR: usize>(
+    unsafe fn avx2<const MR: usize, const W: usize>(
         rows: &[&[f32]; MAX_ROWS],
-        b: &[f32],
+        b: Panel<'_, f32>,
         start: Start<'_, f32>,
         to: Place<f32>,
     ) {
         // SAFETY: as the contract says.
-        unsafe { sums::<MR, W, NR, true>(rows, b, start, to) }
+        unsafe { sums::<MR, W, true>(rows, b, start, to) }
     }
 }
 

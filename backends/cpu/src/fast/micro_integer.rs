@@ -1,6 +1,6 @@
 //! Tiles of products of integers, whose sums wrap in 32 bits: pairs of 16-bit words, or four bytes, are multiplied and added at once.
 
-use super::micro::{MAX_ROWS, Micro, Place, Run, Start, begin, end, kernels};
+use super::micro::{MAX_ROWS, Micro, Panel, Place, Run, Start, begin, end, kernels};
 use super::simd::{Level, level};
 
 /// Two words of a row or a column, one after the other.
@@ -54,22 +54,22 @@ fn words_of(level: Level) -> Micro<Pair, i32> {
     }
 }
 
-const BASE: &[Run<Pair, i32>] = kernels!(base, 4, 4; 1 2 3 4);
-const HALF: &[Run<Pair, i32>] = kernels!(base, 2, 4; 1 2 3 4);
+const BASE: &[Run<Pair, i32>] = kernels!(base, 4; 1 2 3 4);
+const HALF: &[Run<Pair, i32>] = kernels!(base, 2; 1 2 3 4);
 
 /// # Safety
 /// As of [`Run`].
-unsafe fn base<const MR: usize, const W: usize, const NR: usize>(
+unsafe fn base<const MR: usize, const W: usize>(
     rows: &[&[Pair]; MAX_ROWS],
-    b: &[Pair],
+    b: Panel<'_, Pair>,
     start: Start<'_, i32>,
     to: Place<i32>,
 ) {
-    let b = b.as_chunks::<NR>().0;
-    let rows: [&[Pair]; MR] = std::array::from_fn(|i| &rows[i][..b.len()]);
+    let rows: [&[Pair]; MR] = std::array::from_fn(|i| &rows[i][..b.depth]);
     // SAFETY: as the contract says.
     let mut c = unsafe { begin::<i32, MR, W>(0, start, to) };
-    for (k, y) in b.iter().enumerate() {
+    for k in 0..b.depth {
+        let y = &b.data[k * b.pitch..][..W];
         for i in 0..MR {
             let x = rows[i][k].map(i32::from);
             for j in 0..W {
@@ -88,14 +88,14 @@ mod x86 {
     use super::*;
     use std::arch::x86_64::*;
 
-    pub const AVX2: &[Run<Pair, i32>] = kernels!(avx2, 2, 16; 1 2 3 4 5 6);
-    pub const HALF_AVX2: &[Run<Pair, i32>] = kernels!(avx2, 1, 16; 1 2 3 4 5 6);
-    pub const VNNI: &[Run<Pair, i32>] = kernels!(vnni, 2, 32; 1 2 3 4 5 6 7 8 9 10 11 12);
-    pub const HALF_VNNI: &[Run<Pair, i32>] = kernels!(vnni, 1, 32; 1 2 3 4 5 6 7 8 9 10 11 12);
-    pub const BYTES_AVX2: &[Run<Four, i32>] = kernels!(bytes_avx2, 2, 16; 1 2 3 4 5 6);
-    pub const HALF_BYTES_AVX2: &[Run<Four, i32>] = kernels!(bytes_avx2, 1, 16; 1 2 3 4 5 6);
-    pub const BYTES_VNNI: &[Run<Four, i32>] = kernels!(bytes_vnni, 2, 32; 1 2 3 4 5 6 7 8 9 10 11 12);
-    pub const HALF_BYTES_VNNI: &[Run<Four, i32>] = kernels!(bytes_vnni, 1, 32; 1 2 3 4 5 6 7 8 9 10 11 12);
+    pub const AVX2: &[Run<Pair, i32>] = kernels!(avx2, 2; 1 2 3 4 5 6);
+    pub const HALF_AVX2: &[Run<Pair, i32>] = kernels!(avx2, 1; 1 2 3 4 5 6);
+    pub const VNNI: &[Run<Pair, i32>] = kernels!(vnni, 2; 1 2 3 4 5 6 7 8 9 10 11 12);
+    pub const HALF_VNNI: &[Run<Pair, i32>] = kernels!(vnni, 1; 1 2 3 4 5 6 7 8 9 10 11 12);
+    pub const BYTES_AVX2: &[Run<Four, i32>] = kernels!(bytes_avx2, 2; 1 2 3 4 5 6);
+    pub const HALF_BYTES_AVX2: &[Run<Four, i32>] = kernels!(bytes_avx2, 1; 1 2 3 4 5 6);
+    pub const BYTES_VNNI: &[Run<Four, i32>] = kernels!(bytes_vnni, 2; 1 2 3 4 5 6 7 8 9 10 11 12);
+    pub const HALF_BYTES_VNNI: &[Run<Four, i32>] = kernels!(bytes_vnni, 1; 1 2 3 4 5 6 7 8 9 10 11 12);
 
     /// Defines tiles of `V` vectors of columns for one instruction set.
     macro_rules! tiles {
@@ -104,14 +104,13 @@ mod x86 {
             /// # Safety
             /// As of [`Run`].
             #[target_feature(enable = $features)]
-            unsafe fn $name<const MR: usize, const V: usize, const NR: usize>(
+            unsafe fn $name<const MR: usize, const V: usize>(
                 rows: &[&[$group]; MAX_ROWS],
-                b: &[$group],
+                b: Panel<'_, $group>,
                 start: Start<'_, i32>,
                 to: Place<i32>,
             ) {
-                let b = b.as_chunks::<NR>().0;
-                let rows: [&[$group]; MR] = std::array::from_fn(|i| &rows[i][..b.len()]);
+                let rows: [&[$group]; MR] = std::array::from_fn(|i| &rows[i][..b.depth]);
                 let mut sums: [[$vector; V]; MR] = [[$zero(); V]; MR];
                 for i in 0..MR {
                     for v in 0..V {
@@ -121,19 +120,23 @@ mod x86 {
                             Start::Columns(x) => unsafe {
                                 $load(x[$lanes * v..$lanes * (v + 1)].as_ptr().cast())
                             },
+                            Start::Rows(x) => $all(x[i]),
                             // SAFETY: rows of the place are `V` vectors.
                             Start::There => unsafe { $load(to.first.add(i * to.stride + $lanes * v).cast()) },
                         };
                     }
                 }
-                for (k, line) in b.iter().enumerate() {
+                let mut line = b.data.as_ptr();
+                for k in 0..b.depth {
                     let mut y = [$zero(); V];
                     for v in 0..V {
-                        // SAFETY: a chunk has at least `V` vectors of groups.
-                        y[v] = unsafe { $load(line.as_ptr().add($lanes * v).cast()) };
+                        // SAFETY: rows of the panel have at least `V` vectors of groups.
+                        y[v] = unsafe { $load(line.add($lanes * v).cast()) };
                     }
+                    line = line.wrapping_add(b.pitch);
                     for i in 0..MR {
-                        let $x = $all(bytemuck::cast(rows[i][k]));
+                        // SAFETY: rows are as long as the panel is deep, as was checked.
+                        let $x = $all(bytemuck::cast(unsafe { *rows[i].get_unchecked(k) }));
                         for v in 0..V {
                             let ($c, $y) = (sums[i][v], y[v]);
                             sums[i][v] = $add;

@@ -55,6 +55,7 @@ mod rows;
 mod sample;
 mod scatter;
 mod scatter_reduce;
+mod short;
 mod sides;
 mod signal;
 pub(crate) mod simd;
@@ -227,10 +228,11 @@ pub(crate) fn run(
     node: &Node,
     args: &mut Vec<Option<Val>>,
     cx: &RunCx<'_>,
-    (depth, kept, tail): (usize, Option<&Kept>, Option<&Tail<'_>>),
+    (depth, kept, tail, unused): (usize, Option<&Kept>, Option<&Tail<'_>>, &[bool]),
 ) -> Result<Option<(Vec<Val>, bool)>, BackendError> {
     let (outs, bytes, finished) = (Vec::new(), false, false);
-    let mut n = NodeCx { node, args, pool: cx.pool, depth, kept, run: cx, outs, bytes, tail, finished };
+    let mut n =
+        NodeCx { node, args, pool: cx.pool, depth, kept, run: cx, outs, bytes, tail, finished, unused };
     if path(&mut n)? {
         return Ok(Some((n.outs, n.finished)));
     }
@@ -251,6 +253,8 @@ pub(crate) struct RunCx<'a> {
     pub(crate) pool: &'a Arc<Pool>,
     /// Set once the oracle computes a layer that has a kernel.
     pub(crate) fell_back: &'a Cell<bool>,
+    /// Whether results that nobody reads are asked for too.
+    pub(crate) observable: bool,
 }
 
 /// Node that a fast path computes, with its operands and results.
@@ -269,6 +273,8 @@ pub(crate) struct NodeCx<'a> {
     /// Pointwise layers that follow, and whether the kernel has taken them.
     tail: Option<&'a Tail<'a>>,
     finished: bool,
+    /// Whether nobody reads each result.
+    unused: &'a [bool],
 }
 
 impl<'a> NodeCx<'a> {
@@ -284,6 +290,18 @@ impl<'a> NodeCx<'a> {
         let tail = self.tail.filter(fits).filter(|_| self.out_dtype(0) == Some(made))?;
         self.finished = true;
         Some(tail.whole())
+    }
+
+    /// Whether somebody reads a result.
+    pub(crate) fn wanted(&self, i: usize) -> bool {
+        self.run.observable || !self.unused.get(i).copied().unwrap_or_default()
+    }
+
+    /// Stands for a result that nobody reads.
+    pub(crate) fn skip(&mut self, i: usize) -> Result<(), BackendError> {
+        let dtype = self.out_dtype(i).unwrap_or(DType::F32);
+        self.outs.push(Out::new(self.pool, dtype, &[0], "a result that nobody reads")?.done());
+        Ok(())
     }
 
     /// Whether the optional input is there.

@@ -2,7 +2,7 @@
 
 use super::NodeCx;
 use super::copy::{self, Map, element};
-use crate::threads;
+use crate::threads::{self, Parts};
 use crate::value::Out;
 use kiln_backend::BackendError;
 use kiln_ir::DType;
@@ -15,6 +15,8 @@ use kiln_ops::util::{broadcast_strides, strides};
 
 /// Bytes that one task copies at least.
 const TASK: usize = 32 << 10;
+/// Bytes of a piece of a long row.
+const PIECE: usize = 64 << 10;
 
 /// Reshapes to the output's shape without a copy.
 pub fn reshape(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
@@ -219,11 +221,28 @@ pub fn concat(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
             (at - n, n, x.bytes())
         })
         .collect();
-    threads::chunks(out.bytes_mut(), row, TASK.div_ceil(row.max(1)), |i, to| {
-        for &(at, n, from) in &parts {
-            to[at..at + n].copy_from_slice(&from[i * n..(i + 1) * n]);
+    if row > PIECE {
+        // Few long rows: pieces of them are shared among the threads.
+        let mut pieces = Vec::new();
+        for i in 0..shape[..axis].iter().product::<usize>() {
+            for &(at, n, from) in &parts {
+                let all = (0..n).step_by(PIECE).map(|p| (p, PIECE.min(n - p)));
+                pieces.extend(all.map(|(p, len)| (i * row + at + p, &from[i * n + p..][..len])));
+            }
         }
-    });
+        let to = Parts::new(out.bytes_mut());
+        threads::each(pieces.len(), |i| {
+            let (at, from) = pieces[i];
+            // SAFETY: pieces are disjoint.
+            unsafe { to.part(at, at + from.len()) }.copy_from_slice(from);
+        });
+    } else {
+        threads::chunks(out.bytes_mut(), row, TASK.div_ceil(row.max(1)), |i, to| {
+            for &(at, n, from) in &parts {
+                to[at..at + n].copy_from_slice(&from[i * n..(i + 1) * n]);
+            }
+        });
+    }
     cx.push(out.done());
     Ok(true)
 }

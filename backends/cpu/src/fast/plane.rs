@@ -1,13 +1,16 @@
 //! Planes with their padding around them, so that all taps of all windows are elements, and those of neighbouring windows are neighbours:
 //! every second column comes first where windows are two apart, and so on.
 
+use super::short;
+use super::simd::vectorized;
 use super::windows::Spatial;
 use kiln_ops::conv::window::Axis;
 
-/// Neighbouring windows whose results are made at once.
-pub const PLANE_LANES: usize = 8;
+/// Neighbouring windows whose results are made at once, in rows of so many or more, and in others.
+const WIDE: usize = 16;
+const NARROW: usize = 8;
 
-/// Places in a plane that has its padding around it, and room behind, so that all taps of [`PLANE_LANES`] neighbouring windows are elements.
+/// Places in a plane that has its padding around it, and room behind, so that all taps of [`WIDE`] neighbouring windows are elements.
 pub struct Plane<'a> {
     pub axes: &'a Spatial,
     /// Elements of each dimension with padding, and of the whole.
@@ -15,7 +18,17 @@ pub struct Plane<'a> {
     pub size: usize,
     /// Places of taps from the first element of a window on, and of the first windows of all rows.
     pub taps: Vec<usize>,
-    pub rows: Vec<usize>,
+    rows: Vec<usize>,
+    /// The farthest tap.
+    reach: usize,
+}
+
+/// A number made of the elements under a window, tap by tap.
+pub trait Fold<T> {
+    /// The number before the first element.
+    fn start(&self) -> T;
+    /// The number with one element more, that of a tap.
+    fn step<const FMA: bool>(&self, made: T, x: T, tap: usize) -> T;
 }
 
 impl<'a> Plane<'a> {
@@ -37,8 +50,9 @@ impl<'a> Plane<'a> {
             along(w.kernel, w.dilation).into_iter().map(|x| x % step * part + x / step).collect();
         let taps = places(|a| a.kernel, |a| a.dilation, &columns);
         let rows = places(|a| a.output, |a| a.stride, &[0]);
-        let size = sizes.iter().product::<usize>() + PLANE_LANES;
-        Plane { axes, sizes, size, taps, rows }
+        let size = sizes.iter().product::<usize>() + WIDE;
+        let reach = taps.iter().copied().max().unwrap_or_default();
+        Plane { axes, sizes, size, taps, rows, reach }
     }
 
     /// Copies a plane of x; what is padding stays as it is.
@@ -57,30 +71,96 @@ impl<'a> Plane<'a> {
             let at = (first + w.begin) as usize;
             let line = &line[first as usize..end as usize];
             match w.stride {
-                1 => to[at..at + line.len()].copy_from_slice(line),
+                1 => short::copy::<T, NARROW>(line, &mut to[at..at + line.len()]),
                 step => spread(line, to, at, step as usize),
+            }
+        }
+    }
+
+    /// Writes the numbers of all windows of a plane with its padding. Windows at the ends of rows, and rows at the end of the plane, are
+    /// made once more with those before them, so that vectors and blocks of rows are whole.
+    #[inline(always)]
+    pub fn fold<T: Copy, F: Fold<T>, const FMA: bool>(&self, x: &[T], f: &F, y: &mut [T]) {
+        let width = self.axes[2].output as usize;
+        let high = self.rows.len();
+        let block = if width < WIDE && high >= 8 { 8 } else { 4.min(high) };
+        let mut row = 0;
+        while row < high {
+            let at = if high < 4 { row } else { row.min(high - block) };
+            let y = &mut y[at * width..];
+            match (width >= WIDE, high) {
+                (true, 4..) => self.block::<T, F, 4, WIDE, FMA>(x, at, f, &mut y[..4 * width]),
+                (true, _) => self.block::<T, F, 1, WIDE, FMA>(x, at, f, &mut y[..width]),
+                (false, 8..) => self.block::<T, F, 8, NARROW, FMA>(x, at, f, &mut y[..8 * width]),
+                (false, 4..) => self.block::<T, F, 4, NARROW, FMA>(x, at, f, &mut y[..4 * width]),
+                (false, _) => self.block::<T, F, 1, NARROW, FMA>(x, at, f, &mut y[..width]),
+            }
+            row = at + if high < 4 { 1 } else { block };
+        }
+    }
+
+    /// Writes the numbers of `R` rows of windows, from one on.
+    #[inline(always)]
+    fn block<T: Copy, F: Fold<T>, const R: usize, const L: usize, const FMA: bool>(
+        &self,
+        x: &[T],
+        row: usize,
+        f: &F,
+        y: &mut [T],
+    ) {
+        let width = self.axes[2].output as usize;
+        let Some(rows) = self.rows[row..].first_chunk::<R>() else { return };
+        let far = rows.iter().copied().max().unwrap_or_default() + self.reach;
+        let mut next = 0;
+        while next < width {
+            let o = next.min(width.saturating_sub(L));
+            next = o + L;
+            assert!(far + o + L <= x.len(), "a plane has room behind it");
+            let mut made = [[f.start(); L]; R];
+            for (tap, &place) in self.taps.iter().enumerate() {
+                for r in 0..R {
+                    // SAFETY: no row and tap lie farther than those that are checked above.
+                    let x: &[T; L] = unsafe { &*x.as_ptr().add(rows[r] + place + o).cast() };
+                    for l in 0..L {
+                        made[r][l] = f.step::<FMA>(made[r][l], x[l], tap);
+                    }
+                }
+            }
+            for r in 0..R {
+                let to = &mut y[r * width + o..];
+                // Elements behind a short row are those of the next, which is written later.
+                match to.first_chunk_mut::<L>() {
+                    Some(to) => *to = made[r],
+                    None => to.iter_mut().zip(made[r]).for_each(|(to, x)| *to = x),
+                }
             }
         }
     }
 }
 
-/// Writes elements of a row from its place `at` on, in a row where every `step`-th element comes first, then those after them.
-pub fn spread<T: Copy>(line: &[T], to: &mut [T], at: usize, step: usize) {
-    let part = to.len() / step;
-    for phase in 0..step {
-        // The first element of the phase.
-        let skipped = (phase + step - at % step) % step;
-        let from = line.get(skipped..).unwrap_or_default();
-        let to = &mut to[phase * part + (at + skipped) / step..];
-        match step {
-            2 => {
-                let (pairs, last) = from.as_chunks::<2>();
-                to.iter_mut().zip(pairs).for_each(|(to, x)| *to = x[0]);
-                if let ([x], Some(to)) = (last, to.get_mut(pairs.len())) {
-                    *to = *x;
+vectorized! {
+    /// Writes elements of a row from its place `at` on, in a row where every `step`-th element comes first, then those after them.
+    pub fn spread<T: Copy>(line: &[T], to: &mut [T], at: usize, step: usize) {
+        let part = to.len() / step;
+        for phase in 0..step {
+            // The first element of the phase.
+            let skipped = (phase + step - at % step) % step;
+            let from = line.get(skipped..).unwrap_or_default();
+            let to = &mut to[phase * part + (at + skipped) / step..];
+            match step {
+                2 => {
+                    let (pairs, last) = from.as_chunks::<2>();
+                    let n = pairs.len().min(to.len());
+                    let (pairs, whole) = (&pairs[..n], &mut to[..n]);
+                    for i in 0..n {
+                        whole[i] = pairs[i][0];
+                    }
+                    if let ([x], Some(to)) = (last, to.get_mut(n)) {
+                        *to = *x;
+                    }
                 }
+                _ => to.iter_mut().zip(from.iter().step_by(step)).for_each(|(to, x)| *to = *x),
             }
-            _ => to.iter_mut().zip(from.iter().step_by(step)).for_each(|(to, x)| *to = *x),
         }
     }
 }

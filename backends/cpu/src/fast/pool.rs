@@ -2,7 +2,8 @@
 
 use super::depthwise;
 use super::element::{has, with_element};
-use super::plane::{PLANE_LANES, Plane};
+use super::plane::{Fold, Plane};
+use super::short;
 use super::simd::vectorized;
 use super::windows::{Spatial, spatial, volume};
 use super::{NodeCx, Types};
@@ -329,41 +330,25 @@ impl Job<'_> {
     }
 }
 
-vectorized! {
-    /// The greatest elements under all windows of a plane, four rows at a time while there are as many.
-    fn top_plane<T: Top>(x: &[T], plane: &Plane<'_>, y: &mut [T]) {
-        let width = plane.axes[2].output as usize;
-        let (fours, rest) = plane.rows.as_chunks::<4>();
-        let (first, last) = y.split_at_mut(fours.len() * 4 * width);
-        for (rows, y) in fours.iter().zip(first.chunks_exact_mut(4 * width)) {
-            top_rows(x, rows, &plane.taps, width, y);
-        }
-        for (row, y) in rest.iter().zip(last.chunks_exact_mut(width)) {
-            top_rows(x, &[*row], &plane.taps, width, y);
-        }
+/// The greatest element.
+struct Highest;
+
+impl<T: Top> Fold<T> for Highest {
+    #[inline(always)]
+    fn start(&self) -> T {
+        T::LEAST
+    }
+
+    #[inline(always)]
+    fn step<const FMA: bool>(&self, made: T, x: T, _: usize) -> T {
+        made.top(x)
     }
 }
 
-/// Some rows of windows, neighbours side by side.
-#[inline(always)]
-fn top_rows<T: Top, const R: usize>(x: &[T], rows: &[usize; R], taps: &[usize], width: usize, y: &mut [T]) {
-    const L: usize = PLANE_LANES;
-    for o in (0..width).step_by(L) {
-        let mut tops = [[T::LEAST; L]; R];
-        for &tap in taps {
-            for r in 0..R {
-                let Some(x) = x[rows[r] + tap + o..].first_chunk::<L>() else { continue };
-                for l in 0..L {
-                    tops[r][l] = tops[r][l].top(x[l]);
-                }
-            }
-        }
-        for (tops, y) in tops.iter().zip(y.chunks_exact_mut(width)) {
-            match y[o..].first_chunk_mut::<L>() {
-                Some(y) => *y = *tops,
-                None => y[o..].copy_from_slice(&tops[..width - o]),
-            }
-        }
+vectorized! {
+    /// The greatest elements under all windows of a plane.
+    fn top_plane<T: Top>(x: &[T], plane: &Plane<'_>, y: &mut [T]) {
+        plane.fold::<T, Highest, FMA>(x, &Highest, y);
     }
 }
 
@@ -382,6 +367,12 @@ vectorized! {
             while channels - c >= 32 {
                 top_window::<T, 32>(rows, (first + c, taps, step), &mut y[c..]);
                 c += 32;
+            }
+            // The last ones are made with some that are there already.
+            while channels >= 8 && c < channels {
+                let at = c.min(channels - 8);
+                top_window::<T, 8>(rows, (first + at, taps, step), &mut y[at..]);
+                c = at + 8;
             }
             while channels - c >= 4 {
                 top_window::<T, 4>(rows, (first + c, taps, step), &mut y[c..]);
@@ -420,12 +411,7 @@ vectorized! {
         let n = y.len().min(x.len().div_ceil(stride));
         let y = &mut y[..n];
         match stride {
-            1 => {
-                let x = &x[..n];
-                for i in 0..n {
-                    y[i] = y[i].top(x[i]);
-                }
-            }
+            1 => short::replace(y, x, T::top),
             2 => {
                 for (y, x) in y.iter_mut().zip(x.as_chunks::<2>().0) {
                     *y = y.top(x[0]);

@@ -3,6 +3,7 @@
 use super::copy::{self, Map};
 use super::element::{Element, has, with_element};
 use super::pointwise::math::exp;
+use super::short;
 use super::simd::vectorized;
 use super::{NodeCx, Types};
 use crate::buffer::Pool;
@@ -358,8 +359,9 @@ vectorized! {
     pub fn extreme_rows(x: &[f32], l: Lines, y: &mut [f32], greatest: bool) {
         y.fill(if greatest { f32::NEG_INFINITY } else { f32::INFINITY });
         for row in rows(x, l, y.len()) {
-            for (y, &x) in y.iter_mut().zip(row) {
-                *y = if greatest { max(*y, x) } else { min(*y, x) };
+            match greatest {
+                true => short::replace(y, row, max),
+                false => short::replace(y, row, min),
             }
         }
     }

@@ -14,6 +14,11 @@ pub trait Left: Sync {
         room: &'r mut [f32],
     ) -> [&'r [f32]; MAX_ROWS];
 
+    /// Whether rows may be copied to the room.
+    fn copies(&self) -> bool {
+        true
+    }
+
     /// The matrix, if it is stored by strides.
     fn strided(&self) -> Option<&Strided<'_>> {
         None
@@ -73,6 +78,10 @@ pub fn slices(room: &[f32], len: usize, count: usize) -> [&[f32]; MAX_ROWS] {
 }
 
 impl Left for Strided<'_> {
+    fn copies(&self) -> bool {
+        self.col != 1
+    }
+
     fn strided(&self) -> Option<&Strided<'_>> {
         Some(self)
     }

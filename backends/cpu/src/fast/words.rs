@@ -2,9 +2,10 @@
 //! two products fit 16 bits, or the processor adds four in 32, rows and columns stay bytes.
 
 use super::kept::{Kept, Panels};
-use super::micro::{MAX_ROWS, Micro, Place, Start};
+use super::micro::{MAX_ROWS, Micro, Panel, Place, Start};
 use super::micro_integer::{self, Four, Pair};
 use super::pointwise::tail::At;
+use super::short;
 use crate::threads::{self, Parts};
 use crate::value::Out;
 use bytemuck::Pod;
@@ -44,8 +45,9 @@ impl<'a> Narrow<'a> {
     }
 
     /// Neighbours as they are.
+    #[inline(always)]
     pub fn copy(&self, at: usize, to: &mut [u8]) {
-        to.copy_from_slice(&self.bytes[at..at + to.len()]);
+        short::copy::<u8, 16>(&self.bytes[at..at + to.len()], to);
     }
 
     /// Neighbours, as many as there is room for.
@@ -60,11 +62,11 @@ impl<'a> Narrow<'a> {
 
 /// The left matrix, m × k.
 pub trait Rows: Sync {
-    /// Writes all elements of a row as words.
-    fn fill(&self, row: usize, to: &mut [i16]);
+    /// Writes all elements of some rows as words, the first `k` of each `pitch`.
+    fn words(&self, rows: Range<usize>, k: usize, pitch: usize, to: &mut [i16]);
 
-    /// Writes all elements of a row as they are.
-    fn bytes(&self, row: usize, to: &mut [u8]);
+    /// Writes all elements of some rows as they are, the first `k` of each `pitch`.
+    fn bytes(&self, rows: Range<usize>, k: usize, pitch: usize, to: &mut [u8]);
 
     /// Whether elements have no sign.
     fn unsigned(&self) -> bool;
@@ -87,19 +89,23 @@ pub struct Strided<'a> {
 }
 
 impl Rows for Strided<'_> {
-    fn fill(&self, row: usize, to: &mut [i16]) {
-        let first = row * self.row;
-        match self.col {
-            1 => self.data.widen(first, to),
-            step => to.iter_mut().enumerate().for_each(|(k, to)| *to = self.data.at(first + k * step)),
+    fn words(&self, rows: Range<usize>, k: usize, pitch: usize, to: &mut [i16]) {
+        for (row, to) in rows.zip(to.chunks_exact_mut(pitch)) {
+            let (first, to) = (row * self.row, &mut to[..k]);
+            match self.col {
+                1 => self.data.widen(first, to),
+                step => to.iter_mut().enumerate().for_each(|(k, to)| *to = self.data.at(first + k * step)),
+            }
         }
     }
 
-    fn bytes(&self, row: usize, to: &mut [u8]) {
-        let first = row * self.row;
-        match self.col {
-            1 => self.data.copy(first, to),
-            step => to.iter_mut().enumerate().for_each(|(k, to)| *to = self.data.bytes[first + k * step]),
+    fn bytes(&self, rows: Range<usize>, k: usize, pitch: usize, to: &mut [u8]) {
+        for (row, to) in rows.zip(to.chunks_exact_mut(pitch)) {
+            let (first, to) = (row * self.row, &mut to[..k]);
+            match self.col {
+                1 => self.data.copy(first, to),
+                step => to.iter_mut().enumerate().for_each(|(k, to)| *to = self.data.bytes[first + k * step]),
+            }
         }
     }
 
@@ -210,8 +216,8 @@ trait Group: Pod + Send + Sync {
     const MANY: usize;
     /// The kernels of the level.
     fn micro() -> Option<Micro<Self, i32>>;
-    /// Writes all elements of a row.
-    fn fill(rows: &dyn Rows, row: usize, k: usize, to: &mut [Self]);
+    /// Writes all elements of some rows, each in so many groups.
+    fn fill(rows: &dyn Rows, now: Range<usize>, k: usize, groups: usize, to: &mut [Self]);
     /// A group of a column from its elements.
     fn of(at: impl Fn(usize) -> i16) -> Self;
 }
@@ -221,8 +227,8 @@ impl Group for Pair {
     fn micro() -> Option<Micro<Pair, i32>> {
         Some(micro_integer::words())
     }
-    fn fill(rows: &dyn Rows, row: usize, k: usize, to: &mut [Pair]) {
-        rows.fill(row, &mut bytemuck::cast_slice_mut(to)[..k]);
+    fn fill(rows: &dyn Rows, now: Range<usize>, k: usize, groups: usize, to: &mut [Pair]) {
+        rows.words(now, k, 2 * groups, bytemuck::cast_slice_mut(to));
     }
     fn of(at: impl Fn(usize) -> i16) -> Pair {
         [at(0), at(1)]
@@ -234,8 +240,8 @@ impl Group for Four {
     fn micro() -> Option<Micro<Four, i32>> {
         micro_integer::bytes()
     }
-    fn fill(rows: &dyn Rows, row: usize, k: usize, to: &mut [Four]) {
-        rows.bytes(row, &mut bytemuck::cast_slice_mut(to)[..k]);
+    fn fill(rows: &dyn Rows, now: Range<usize>, k: usize, groups: usize, to: &mut [Four]) {
+        rows.bytes(now, k, 4 * groups, bytemuck::cast_slice_mut(to));
     }
     fn of(at: impl Fn(usize) -> i16) -> Four {
         // Signed bytes.
@@ -329,8 +335,8 @@ fn multiply<T: Group>(s: Size, a: &dyn Rows, panels: &[T], bias: Option<&[i32]>,
         let rows = task / blocks * band * high..s.m.min((task / blocks + 1) * band * high);
         let cols = task % blocks * width..s.n.min((task % blocks + 1) * width);
         let mut room = vec![T::zeroed(); rows.len() * groups];
-        for (row, to) in rows.clone().zip(room.chunks_exact_mut(groups.max(1))) {
-            T::fill(a, row, s.k, to);
+        if groups > 0 {
+            T::fill(a, rows.clone(), s.k, groups, &mut room);
         }
         let wide = cols.len().next_multiple_of((nr / 2).max(1));
         let mut first = vec![0i32; if bias.is_some() { wide } else { 0 }];
@@ -341,6 +347,7 @@ fn multiply<T: Group>(s: Size, a: &dyn Rows, panels: &[T], bias: Option<&[i32]>,
         for (at, j) in cols.clone().step_by(nr).enumerate().map(|(i, j)| (i * nr, j)) {
             points.pass();
             let panel = &panels[j / nr * nr * groups..(j / nr + 1) * nr * groups];
+            let panel = Panel { data: panel, pitch: nr, depth: groups };
             let width = nr.min(wide - at);
             let start = if bias.is_some() { Start::Columns(&first[at..at + width]) } else { Start::Zero };
             for from in (0..rows.len()).step_by(high) {

@@ -4,6 +4,7 @@ use super::code::Code;
 use super::lanes::{BLOCK, Lanes};
 use super::walk::Walk;
 use crate::value::Val;
+use kiln_ir::DType;
 use kiln_ir::expr::Expr;
 
 /// An expression with its steps.
@@ -11,13 +12,19 @@ use kiln_ir::expr::Expr;
 pub(crate) struct Made {
     pub(crate) expr: Expr,
     pub(super) code: Option<Code>,
+    /// The bound, where all of the expression is that floats are raised to one.
+    pub(super) floor: Option<f32>,
 }
 
 impl Made {
     /// Takes an expression apart.
     pub(crate) fn new(expr: Expr) -> Made {
         let code = Code::of(&expr);
-        Made { expr, code }
+        let floor = match expr.inputs[..] {
+            [DType::F32] if expr.result_type() == DType::F32 => code.as_ref().and_then(Code::floor),
+            _ => None,
+        };
+        Made { expr, code, floor }
     }
 }
 
@@ -58,4 +65,22 @@ pub(super) fn block<'a>(
         }
     }
     lanes.eval(expr, n, chunk);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_ir::expr::{BinOp, Inst, Scalar};
+
+    #[test]
+    fn a_single_bound_from_below_is_found() {
+        let made = |op: BinOp, bound: f64, ty: DType| {
+            let inst = |op: Scalar| Inst { op, ty };
+            let insts = vec![inst(Scalar::Input(0)), inst(Scalar::Float(bound)), inst(Scalar::Bin(op, 0, 1))];
+            Made::new(Expr { inputs: vec![ty], insts, result: 2 }).floor
+        };
+        assert_eq!(made(BinOp::Max, 0.5, DType::F32), Some(0.5));
+        assert_eq!(made(BinOp::Min, 0.5, DType::F32), None);
+        assert_eq!(made(BinOp::Max, 0.5, DType::F16), None);
+    }
 }

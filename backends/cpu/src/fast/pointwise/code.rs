@@ -182,6 +182,20 @@ impl Code {
         Some(code)
     }
 
+    /// The number that a single step raises its input to, if that is all.
+    pub fn floor(&self) -> Option<f32> {
+        let [Step { work: Work::One(Inst { op: Scalar::Bin(BinOp::Max, ..), .. }), args, to }] =
+            self.steps[..]
+        else {
+            return None;
+        };
+        let [From::Input(_), From::Constant(c), _] = args else { return None };
+        match self.constants.get(c)? {
+            (Kind::F, Num::F(x)) if self.result == From::Lane(to) => Some(*x as f32),
+            _ => None,
+        }
+    }
+
     /// A lane that no later step reads, nor this one.
     fn lane(&mut self, kind: Kind, needed: &mut Vec<usize>, args: &[From; 3], until: usize) -> usize {
         let free = |i: usize| needed[i] == 0 && self.lanes[i] == kind && !args.contains(&From::Lane(i));

@@ -92,6 +92,20 @@ pub struct Lanes<'a> {
 }
 
 impl<'a> Lanes<'a> {
+    /// No room, for expressions that need none.
+    pub fn none() -> Lanes<'a> {
+        Lanes {
+            code: None,
+            inputs: Vec::new(),
+            direct: Vec::new(),
+            filled: Vec::new(),
+            held: Vec::new(),
+            constants: Vec::new(),
+            values: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+
     /// Room for the inputs and values of an expression.
     pub fn new(e: &Expr, code: Option<&'a Code>) -> Lanes<'a> {
         let zeros = |kind: Kind| Lane::filled(kind, Num::I(0));

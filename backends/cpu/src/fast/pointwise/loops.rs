@@ -1,6 +1,7 @@
 //! Loops over blocks for each instruction of an expression, typed and compiled for each instruction set.
 
 use super::math::{self, wide};
+use crate::fast::short::{self, BLOCK};
 use crate::fast::simd::vectorized;
 use kiln_ir::DType;
 use kiln_ir::expr::{BinOp, CmpOp, UnOp};
@@ -92,6 +93,22 @@ vectorized! {
             let q = if q.is_nan() { 0.0 } else { q };
             // SAFETY: the number is between the bounds, or 0.
             y[i] = unsafe { q.to_int_unchecked() };
+        }
+    }
+}
+
+vectorized! {
+    /// Raises floats to a bound; NaN stays.
+    pub fn raise(y: &mut [f32], bound: f32) {
+        let (blocks, rest) = y.as_chunks_mut::<BLOCK>();
+        for y in blocks {
+            let x = short::old(y);
+            for l in 0..BLOCK {
+                y[l] = if bound > x[l] { bound } else { x[l] };
+            }
+        }
+        for y in rest {
+            *y = if bound > *y { bound } else { *y };
         }
     }
 }

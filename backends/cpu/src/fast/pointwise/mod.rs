@@ -28,7 +28,7 @@ const TASK: usize = 8;
 
 /// Runs a fused group.
 pub(crate) fn run(
-    Made { expr, code }: &Made,
+    Made { expr, code, .. }: &Made,
     node: &Node,
     mut args: Vec<Option<Val>>,
     cx: &RunCx<'_>,

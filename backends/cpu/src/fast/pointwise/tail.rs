@@ -2,6 +2,7 @@
 
 use super::block::{Made, Source, block};
 use super::lanes::{BLOCK, Lanes};
+use super::loops;
 use super::walk::Walk;
 use crate::value::Val;
 use kiln_ir::DType;
@@ -53,11 +54,22 @@ impl<'a> At<'a> {
 
     /// Memory of one task.
     pub fn room(&self) -> Lanes<'a> {
-        Lanes::new(&self.tail.made.expr, self.tail.made.code.as_ref())
+        match self.floor() {
+            Some(_) => Lanes::none(),
+            None => Lanes::new(&self.tail.made.expr, self.tail.made.code.as_ref()),
+        }
+    }
+
+    /// The bound, where all of the expression is that the kernel's floats are raised to one.
+    fn floor(&self) -> Option<f32> {
+        self.tail.made.floor.filter(|_| matches!(self.tail.sources[..], [Source::Output]))
     }
 
     /// Computes elements, from one on, in the place of the kernel's.
     pub fn apply(&self, room: &mut Lanes<'a>, start: usize, part: &mut [f32]) {
+        if let Some(bound) = self.floor() {
+            return loops::raise(part, bound);
+        }
         for (i, part) in part.chunks_mut(BLOCK).enumerate() {
             let at = self.first + start + i * BLOCK;
             block(&self.tail.made.expr, &self.tail.sources, room, (at, None), bytemuck::cast_slice_mut(part));

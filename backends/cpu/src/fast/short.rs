@@ -1,0 +1,77 @@
+//! Copies of few neighbours, which take less time than a call, and elements replaced without masks.
+
+/// Vectors that are copied in a row at most; more are worth a call.
+const MANY: usize = 16;
+
+/// Copies elements, as many as both have, by vectors of `N`: the last one overlaps with that before it.
+#[inline(always)]
+pub fn copy<T: Copy, const N: usize>(from: &[T], to: &mut [T]) {
+    let n = from.len().min(to.len());
+    if n < N {
+        to.iter_mut().zip(from).for_each(|(to, x)| *to = *x);
+        return;
+    }
+    if n > MANY * N {
+        return to[..n].copy_from_slice(&from[..n]);
+    }
+    let mut next = 0;
+    while next < n {
+        let at = next.min(n - N);
+        next = at + N;
+        if let (Some(from), Some(to)) = (from[at..].first_chunk::<N>(), to[at..].first_chunk_mut::<N>()) {
+            *to = *from;
+        }
+    }
+}
+
+/// Elements that are replaced at once.
+pub const BLOCK: usize = 32;
+
+/// A block of elements that is about to be replaced, read so that the compiler does not know that the new elements go to their place. It
+/// would make a choice between an old element and a new one a store of single lanes, which takes many times as long as one of a vector on
+/// some processors.
+#[inline(always)]
+pub fn old<T: Copy>(y: &mut [T; BLOCK]) -> [T; BLOCK] {
+    let from: *mut [T; BLOCK] = y;
+    // SAFETY: the address is that of the block, which is borrowed.
+    unsafe { std::hint::black_box(from).read() }
+}
+
+/// Replaces elements by a function of each and another.
+#[inline(always)]
+pub fn replace<T: Copy>(y: &mut [T], x: &[T], f: impl Fn(T, T) -> T) {
+    let n = y.len().min(x.len());
+    let (blocks, rest) = y[..n].as_chunks_mut::<BLOCK>();
+    let (others, last) = x[..n].as_chunks::<BLOCK>();
+    for (y, x) in blocks.iter_mut().zip(others) {
+        let old = old(y);
+        for l in 0..BLOCK {
+            y[l] = f(old[l], x[l]);
+        }
+    }
+    rest.iter_mut().zip(last).for_each(|(y, &x)| *y = f(*y, x));
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_element_is_replaced() {
+        for n in [0usize, 1, 31, 32, 33, 100] {
+            let (mut y, x): (Vec<usize>, Vec<usize>) = (0..n).map(|i| (i, 50)).unzip();
+            super::replace(&mut y, &x, usize::max);
+            assert!(y.iter().enumerate().all(|(i, &y)| y == i.max(50)), "{y:?}");
+        }
+    }
+
+    #[test]
+    fn all_elements_are_copied_whatever_their_number() {
+        let from: Vec<u16> = (1..200).collect();
+        for n in 0..from.len() {
+            let mut to = vec![0; n];
+            super::copy::<u16, 8>(&from, &mut to);
+            assert_eq!(to, from[..n]);
+            super::copy::<u16, 8>(&from[100..], &mut to);
+            assert_eq!(to[..n.min(99)], from[100..][..n.min(99)]);
+        }
+    }
+}
