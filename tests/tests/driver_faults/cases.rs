@@ -422,17 +422,18 @@ fn on_device(cx: &Cx) -> Made {
 
 /// Memory of a user's that is elsewhere in each run.
 fn moved(cx: &Cx) -> Made {
-    built(cx, "moved", &rows(), Vec::new(), |case, cx, faults| {
-        cx.fake.with_native(6 * 256, |native| {
-            let at = |i: usize, set: usize| (native.memory[i] + 256 * set as u64) as usize as *mut c_void;
+    built(cx, "moved", &crate::streams::network(), Vec::new(), |case, cx, faults| {
+        let bytes = 64 * 64 * 4u64;
+        cx.fake.with_native(6 * bytes as usize, |native| {
+            let at = |i: usize, set: usize| (native.memory[i] + bytes * set as u64) as usize as *mut c_void;
             let engine = faults.twice(|| case.load(cx))?;
             let mut context = faults.twice(|| engine.create_context())?;
-            context.set_input_shape("x", &[8, 8]).unwrap();
+            context.set_input_shape("x", &[64, 64]).unwrap();
             for set in [0, 1, 2, 3, 4, 5, 0, 4] {
                 // SAFETY: the memory outlives the context.
                 unsafe {
-                    faults.twice(|| context.bind("x", at(0, set), 256))?;
-                    faults.twice(|| context.bind("z", at(1, 5 - set), 256))?;
+                    faults.twice(|| context.bind("x", at(0, set), bytes))?;
+                    faults.twice(|| context.bind("y", at(1, 5 - set), bytes))?;
                 }
                 faults.twice(|| {
                     context.enqueue()?;
