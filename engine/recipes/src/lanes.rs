@@ -15,7 +15,7 @@ pub struct Lanes<'a> {
     expr: &'a Expr,
     /// Whether the value of each instruction is a float.
     floats: Vec<bool>,
-    /// The instruction whose value is rounded as it is stored, where the result is no more than that.
+    /// The instruction whose value is rounded as it is stored, where the result is a rounding of it.
     unrounded: Option<usize>,
     f: Vec<[f64; LANES]>,
     i: Vec<[i64; LANES]>,
