@@ -2,12 +2,16 @@
 """Packs what the workspace has built into a wheel, without building anything again: for tests. `scripts/wheel.sh` without `--dev`
 makes wheels for users, with maturin.
 
-Usage: pack.py TARGET-FOLDER OUT-FOLDER
+Usage: pack.py TARGET-FOLDER OUT-FOLDER [PYTHON]
+
+With the program of a free-threaded Python, which cargo built for by PYO3_PYTHON, the wheel is for that Python alone.
 """
 
 import base64
 import hashlib
+import json
 import re
+import subprocess
 import sys
 import sysconfig
 import tomllib
@@ -19,18 +23,35 @@ PYTHON = Path(__file__).resolve().parent
 LEFT_OUT = {"libkiln_backend_panicky.so"}
 
 
+FACTS = (
+    "import json, sys, sysconfig as s; v = '%d%d' % sys.version_info[:2]; "
+    "print(json.dumps([v, s.get_config_var('EXT_SUFFIX'), bool(s.get_config_var('Py_GIL_DISABLED'))]))"
+)
+
+
+def interpreter(program: str | None) -> tuple[str, str]:
+    """Tag of the interface for a Python, and the ending of its modules."""
+    if program is None:
+        return "cp311-abi3", ".abi3.so"
+    version, suffix, free = json.loads(subprocess.check_output([program, "-c", FACTS], text=True))
+    if not free:
+        sys.exit(f"{program} is not a free-threaded Python: leave it out for the wheel of all others")
+    return f"cp{version}-cp{version}t", suffix
+
+
 def main() -> None:
     target, out = Path(sys.argv[1]), Path(sys.argv[2])
+    interface, suffix = interpreter(sys.argv[3] if len(sys.argv) > 3 else None)
     project = tomllib.loads((PYTHON / "pyproject.toml").read_text())["project"]
     version = tomllib.loads((PYTHON.parent / "Cargo.toml").read_text())["workspace"]["package"]["version"]
     name = project["name"].replace("-", "_")
-    tag = "cp311-abi3-" + re.sub(r"[^A-Za-z0-9]", "_", sysconfig.get_platform())
+    tag = f"{interface}-" + re.sub(r"[^A-Za-z0-9]", "_", sysconfig.get_platform())
     about = f"{name}-{version}.dist-info"
     library = target / "lib_kiln.so"
     if not library.is_file():
         sys.exit(f"{library} is missing: run cargo build --workspace --lib first")
 
-    files: dict[str, bytes | Path] = {"kiln/_kiln.abi3.so": library}
+    files: dict[str, bytes | Path] = {f"kiln/_kiln{suffix}": library}
     for path in sorted((PYTHON / "kiln").rglob("*")):
         if path.suffix in (".py", ".pyi") or path.name == "py.typed":
             files[path.relative_to(PYTHON).as_posix()] = path
@@ -46,7 +67,7 @@ def main() -> None:
     files[f"{about}/entry_points.txt"] = f"[console_scripts]\n{scripts}\n".encode()
 
     out.mkdir(parents=True, exist_ok=True)
-    for old in out.glob(f"{name}-*.whl"):
+    for old in out.glob(f"{name}-*-{interface}-*.whl"):
         old.unlink()
     wheel = out / f"{name}-{version}-{tag}.whl"
     records = []

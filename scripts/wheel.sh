@@ -7,16 +7,20 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 WHEELS=${WHEELS:-$PWD/.cache/wheels}
 MATURIN=.cache/maturin
 
-if [ "${1:-}" = --dev ]; then
+DEV=0
+if [ "${1:-}" = --dev ]; then DEV=1 && shift; fi
+PROGRAM=()
+case ${1:-} in
+    --python=?*) PROGRAM=("${1#--python=}") && shift ;;
+esac
+[ $# = 0 ] || { echo "usage: scripts/wheel.sh [--dev] [--python=PROGRAM]" >&2; exit 2; }
+INTERPRETER=(${PROGRAM:+--interpreter "${PROGRAM[0]}"})
+if [ $DEV = 1 ]; then
+    if [ ${#PROGRAM[@]} -gt 0 ]; then export PYO3_PYTHON=${PROGRAM[0]}; fi
     cargo build --workspace --lib --quiet
-    python3 python/pack.py target/debug "$WHEELS"
+    python3 python/pack.py target/debug "$WHEELS" "${PROGRAM[@]}"
     exit
 fi
-INTERPRETER=()
-case ${1:-} in
-    --python=?*) INTERPRETER=(--interpreter "${1#--python=}") && shift ;;
-esac
-[ $# = 0 ] || { echo "usage: scripts/wheel.sh [--dev | --python=PROGRAM]" >&2; exit 2; }
 
 if [ ! -x "$MATURIN/bin/maturin" ]; then
     python3 -m venv "$MATURIN"

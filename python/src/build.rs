@@ -110,7 +110,7 @@ pub fn refused_layers_native(
     Ok(support.refused().map(|l| (l.layer.clone(), l.refused.clone().unwrap_or_default())).collect())
 }
 
-/// Runs a network by these options and on a backend that is right, and tells the differences as JSON.
+/// Runs a network by these options and on a backend that is right, and returns the differences as JSON.
 #[pyfunction]
 #[allow(clippy::too_many_arguments, reason = "each is one of the function's in Python")]
 pub fn compare_native(
