@@ -35,6 +35,19 @@ constexpr u64 NEGATIVE = 1ull << 63;
 
 template <class K> DEV Divisor slice_of(const ScatterPlacesParams& p) { return Divisor{p.slice, p.slice_factor, p.slice_shift}; }
 
+// The place of an update along all dimensions but that of its index.
+template <class K> DEV u32 place_beside(const K& k, const ScatterPlacesParams& p, u32 update) {
+    u32 place = 0u;
+    u32 rest = update;
+    for (u32 d = 0u; d < p.sizes.count; d++) {
+        const u32 n = item(k, p.sizes, d);
+        const u32 q = divide(rest, Divisor{n, item(k, p.factors, d), item(k, p.shifts, d)});
+        place += (rest - q * n) * item(k, p.strides, d);
+        rest = q;
+    }
+    return place;
+}
+
 // The place of an update in the result.
 template <class K> DEV u32 place_of(const K& k, const ScatterPlacesParams& p, u32 update) {
     if constexpr (K::TUPLES) {
@@ -53,15 +66,7 @@ template <class K> DEV u32 place_of(const K& k, const ScatterPlacesParams& p, u3
         if (i < 0) {
             return NOWHERE;
         }
-        u32 place = u32(i) * p.stride;
-        u32 rest = update;
-        for (u32 d = 0u; d < p.sizes.count; d++) {
-            const u32 n = item(k, p.sizes, d);
-            const u32 q = divide(rest, Divisor{n, item(k, p.factors, d), item(k, p.shifts, d)});
-            place += (rest - q * n) * item(k, p.strides, d);
-            rest = q;
-        }
-        return place;
+        return u32(i) * p.stride + place_beside<K>(k, p, update);
     }
 }
 

@@ -1,8 +1,8 @@
 //! Turns the text of an instruction into what it does.
 
 use crate::instruction::{
-    Body, BoxCopy, Change, Element, GroupOperand, GroupProduct, Instruction, Product, Shuffle, Source, Space,
-    Vote, constant,
+    Address, Body, BoxCopy, Change, Element, GroupOperand, GroupProduct, Instruction, Product, Shuffle,
+    Source, Space, Vote, constant,
 };
 use crate::names::Names;
 use crate::text::{Text, guard, number, operands};
@@ -21,10 +21,25 @@ pub fn instructions(text: &str, names: &Names<'_>) -> Result<Vec<Instruction>, S
         body,
         text: text.split_whitespace().collect::<Vec<_>>().join(" ").into(),
     };
-    if let Some(all) = arithmetic::several(&t)? {
+    if let Some(all) = arithmetic::several(&t)?.or(changes(&t)?) {
         return Ok(all.into_iter().map(of).collect());
     }
     Ok(vec![of(body(&t)?)])
+}
+
+/// The changes of neighbours in memory that one instruction makes; each is atomic, not all of them together.
+fn changes(t: &Text<'_>) -> Result<Option<Vec<Body>>, String> {
+    if t.parts[0] != "red" || !t.operand(1)?.starts_with('{') {
+        return Ok(None);
+    }
+    let of = t.last_type()?;
+    let change = t.parts.iter().find_map(|p| change(p)).ok_or("an unknown change of memory")?;
+    let at = t.address(0)?;
+    let neighbour = |(k, s): (usize, Source)| {
+        let at = Address { base: at.base.clone(), offset: at.offset + k as i64 * i64::from(of.bytes()) };
+        Body::Change { space: t.space(), of, change, d: None, at, s: vec![s] }
+    };
+    Ok(Some(t.list(1, of)?.into_iter().enumerate().map(neighbour).collect()))
 }
 
 fn body(t: &Text<'_>) -> Result<Body, String> {

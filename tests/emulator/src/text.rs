@@ -48,9 +48,12 @@ pub fn operands(text: &str) -> Vec<&str> {
     out
 }
 
-/// Number of instructions that a statement becomes: comparisons with two results are two.
+/// Number of instructions that a statement becomes: comparisons with two results are two, changes of neighbours as many as those.
 pub fn length(text: &str) -> usize {
     let (_, rest) = guard(text);
+    if rest.starts_with("red.") && rest.contains('{') {
+        return rest.split(',').count() - 1;
+    }
     let first =
         rest.split_once(char::is_whitespace).map_or("", |(_, o)| operands(o).first().copied().unwrap_or(""));
     if rest.starts_with("setp") && first.contains('|') {

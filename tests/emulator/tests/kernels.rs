@@ -97,6 +97,14 @@ fn integers_are_computed_as_the_device_does() {
 }
 
 #[test]
+fn an_instruction_changes_neighbours() {
+    let f = |x: f32| x.to_bits();
+    let text =
+        "mov.f32 %f1, 0f3F800000;\nmov.f32 %f2, 0f40000000;\nred.global.add.v2.f32 [%rd1+4], {%f1, %f2};";
+    assert_eq!(run(text, 3, &[7, f(0.5), f(1.0), 9]).unwrap(), [7, f(3.5), f(7.0), 9]);
+}
+
+#[test]
 fn floats_round_as_the_instruction_says() {
     let f = |x: f32| x.to_bits();
     let of = |body: &str| format!("mov.b32 %f1, %r3;\nmov.b32 %f2, %r4;\n{body}\nmov.b32 %r2, %f3;");

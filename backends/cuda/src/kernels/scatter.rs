@@ -1,5 +1,7 @@
 //! Updates of many places at once, combined by atomic operations whose result does not depend on their order.
 
+pub mod sums;
+
 use super::divisor::{Divisor, Divisors};
 use super::shape::{input, moving, output, product, traffic};
 use kiln_backend::{BackendError, Tactic};

@@ -1,0 +1,106 @@
+//! Sums of floats at many places at once in f32, in the order in which threads come: not deterministic, but with half the traffic.
+
+use super::{Places, elements, tuples};
+use crate::dialect::CUDA;
+use crate::frame::{cell, element};
+use crate::kernels::shape::{input, moving, output, product, traffic};
+use kiln_backend::{BackendError, Tactic};
+use kiln_codegen::site::{Cx, Site, op_error, unsupported};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
+use kiln_ir::DType;
+use kiln_ops::scatter::SCATTER_ND;
+
+/// The kernels.
+pub const KERNELS: &[Kernel] = &[
+    kernel("scatter_elements.sums", &["scatter_elements"], |cx| launch(cx, elements(cx)?)),
+    kernel("scatter_nd.sums", &["scatter_nd"], |cx| launch(cx, tuples(cx)?)),
+];
+
+const fn kernel(
+    name: &'static str,
+    ops: &'static [&'static str],
+    launch: fn(&Cx<'_>) -> Result<Vec<Launch>, BackendError>,
+) -> Kernel {
+    Kernel {
+        name,
+        ops,
+        epilogue: false,
+        views: Views::Whole,
+        side_results: false,
+        tactics,
+        source: |site, _| source(site),
+        launch,
+    }
+}
+
+/// Updates of a thread, and elements of the result of one, where they lie together.
+const UPDATES: usize = 4;
+const RESULTS: usize = 8;
+
+fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
+    let op = site.op()?;
+    let t = site.out_dtype(0);
+    let adds = op.attrs().str("reduction").map_err(op_error)? == "add";
+    if !adds || !matches!(t, DType::F16 | DType::BF16 | DType::F32) {
+        return unsupported("sums in f32 of other than added floats");
+    }
+    let known =
+        output(site, 0).and_then(|y| y.static_volume()).zip(input(site, 1).and_then(|i| product(&i.dims)));
+    let Some((results, indices)) = known else {
+        return unsupported("updates at once of numbers of elements that are not known");
+    };
+    if results > super::MAX_RESULTS || indices > super::MAX_UPDATES * 64 {
+        return unsupported(format!("updates at once of {results} elements by {indices} indices"));
+    }
+    let name = if op.is(SCATTER_ND) { "scatter_nd.sums" } else { "scatter_elements.sums" };
+    let estimate_ns =
+        traffic(site).map(|bytes| moving(site.target, results as f64 * 12.0 + bytes, 1.3) + 4000.0);
+    Ok(vec![Tactic { estimate_ns, deterministic: false, ..Tactic::plain(name) }])
+}
+
+const START: usize = 0;
+const ADD_FOUR: usize = 1;
+const ADD_ONE: usize = 2;
+const FINISH_EIGHT: usize = 3;
+const FINISH_ONE: usize = 4;
+
+fn source(site: &Site<'_>) -> Result<Body, BackendError> {
+    let t = site.out_dtype(0);
+    let code = site.alias("Value", t)
+        + &element("Cell", "wide", t)
+        + &(CUDA.alias)("IndexCell", cell(site.dtype(1).unwrap_or(DType::I64)))
+        + &site.constant("TUPLES", "bool", site.op()?.is(SCATTER_ND));
+    let silent = |name| Entry::threads(name).silent();
+    let entries = ["start_sums", "add_4_updates", "add_1_update"].map(silent);
+    let finish = ["finish_8_sums", "finish_1_sum"].map(Entry::threads);
+    let entries = entries.into_iter().chain(finish).collect();
+    Ok(Body { scratch: true, ..Body::of("scatter/sums", entries).with(code) })
+}
+
+fn launch(cx: &Cx<'_>, places: Places) -> Result<Vec<Launch>, BackendError> {
+    let Places { params, updates, .. } = places;
+    let results = params.results;
+    if results == 0 {
+        return Ok(Vec::new());
+    }
+    // Updates of a thread lie in one line of the result, one behind the other.
+    let innermost = params.sizes.first().zip(params.strides.first());
+    let lies_together = match cx.op()?.is(SCATTER_ND) {
+        true => params.slice.is_multiple_of(UPDATES),
+        false => innermost.is_some_and(|(n, step)| n.is_multiple_of(UPDATES) && *step == 1),
+    };
+    let (add, each) = if lies_together { (ADD_FOUR, UPDATES) } else { (ADD_ONE, 1) };
+    let (finish, finished) =
+        if results.is_multiple_of(RESULTS) { (FINISH_EIGHT, RESULTS) } else { (FINISH_ONE, 1) };
+    let quads = results.div_ceil(4);
+    let w = params.words()?;
+    let step = |entry, threads: usize| {
+        Launch::map(entry, w.clone()).on(Grid::Threads(threads as u64)).scratch(quads as u64 * 16)
+    };
+    let mut all = vec![step(START, quads)];
+    if updates > 0 {
+        all.push(step(add, updates / each));
+    }
+    all.push(step(finish, results / finished));
+    Ok(all)
+}
