@@ -35,7 +35,7 @@ template <class K> DEV void flash(const K& k) {
     constexpr u32 STAGES = K::STAGES;
     constexpr u32 MI = T::MI;
     const auto& p = params<FlashParams>(k);
-    const BlockWork<K> w(k, p);
+    const BlockWork<K> w(k, p, blockIdx.x);
     const u32 r0 = w.r0, rows = w.rows, first = w.first, last = w.last, valid = w.valid, steps = w.steps, b = w.b, kv = w.kv;
     w.load_queries(k, p, block_memory);
     const BlockKeys<K> of_block(k, p, b, kv);

@@ -120,6 +120,52 @@ DEV void own_rows(const K& k, const FlashParams& p, const typename Shape<K>::Sum
     }
 }
 
+// The same by way of the memory of queries that were copied by boxes: 128 bytes of all lines one after the other, swizzled.
+template <class K>
+DEV void boxed_rows(const K& k, const FlashParams& p, const typename Shape<K>::Sums& o, typename Shape<K>::OfRows& sum, u32 line, u32 b, u32 kv,
+                    u32 r0, u32 left) {
+    typedef Shape<K> T;
+    typedef typename K::Cell Cell;
+    const u32 lane = threadIdx.x % 32u;
+    u8* own = block_memory + ((1024u - address(block_memory) % 1024u) % 1024u) + line * 128u;
+    const auto chunk = [&](u32 row, u32 c) { return own + c / 8u * (K::BM * 128u) + row * 128u + (c % 8u ^ row % 8u) * 16u; };
+#pragma unroll
+    for (u32 h = 0u; h < 2u; h++) {
+        add_up<K>(sum, 0u, h);
+        const bool good = sum[0][h] > 0.0f;
+        const f32 by = 1.0f / sum[0][h];
+        const f32 none = p.keys == 0u ? 0.0f : cf(empty<K>(sum[0][h]));
+#pragma unroll
+        for (u32 n = 0u; n < K::DV / 8u; n++) {
+            const f32 low = good ? o[0][n][2u * h] * by : none;
+            const f32 high = good ? o[0][n][2u * h + 1u] * by : none;
+            put_pair<K>(chunk(h * 8u + lane / 4u, n) + lane % 4u * 4u, low, high);
+        }
+    }
+    __syncwarp();
+    constexpr u32 COPIES = K::DV / 8u;
+    const u32 size = p.value_size;
+    struct alignas(16) Chunk {
+        Cell v[8];
+    };
+#pragma unroll
+    for (u32 e = 0u; e < COPIES / 2u; e++) {
+        const u32 row = (lane + e * 32u) / COPIES;
+        const u32 c = (lane + e * 32u) % COPIES;
+        if (row < left && c * 8u < size) {
+            const u8* const from = chunk(row, c);
+            Cell* const to = k.by0 + result_row<K>(p, b, kv, row + r0 + line) * size + c * 8u;
+            if ((p.whole & WHOLE_Y) != 0u) {
+                *reinterpret_cast<Chunk*>(to) = *reinterpret_cast<const Chunk*>(from);
+            } else {
+                for (u32 d = 0u; d < 8u && c * 8u + d < size; d++) {
+                    to[d] = reinterpret_cast<const Cell*>(from)[d];
+                }
+            }
+        }
+    }
+}
+
 // The rows of all warps: those of several that shared keys become one.
 template <class K>
 DEV void gather_rows(const K& k, const FlashParams& p, const typename Shape<K>::Sums& o, const typename Shape<K>::OfRows& top,

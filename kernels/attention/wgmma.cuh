@@ -2,36 +2,18 @@
 // Queries, and the rings of two stages of keys and of values, have the swizzle of 128 bytes. The next scores are computed together with
 // the sums of the last weights and values. IN_TURNS, one of two warpgroups starts its products when the other one has started its own,
 // so that it weighs while the other one's are computed; BESIDE, a warpgroup weighs while its own sums are computed. BOXES, one thread
-// starts copies of whole boxes of tensors; BOXED_MASK, the mask comes by the same way, beside the keys that it is for.
+// starts copies of whole boxes of tensors, and a block goes on to further tiles, whose first keys are copied meanwhile; BOXED_MASK, the mask
+// comes by the same way, beside the keys that it is for.
 #pragma once
 #include "results.cuh"
 #include "wgmma_copies.cuh"
 
-template <class K> DEV void flash_wgmma(const K& k) {
+// A tile of a warpgroup and the others that compute; see `copy_boxes`.
+template <class K> DEV void attend_tile(const K& k, const FlashParams& p, const BlockWork<K>& w, u32 tile, u32 done, bool last) {
     typedef Shape<K> T;
     typedef WgmmaShape<K> W;
     constexpr u32 BN = K::BN;
-    const auto& p = params<FlashParams>(k);
-    const BlockWork<K> w(k, p);
     const u32 steps = w.steps;
-    if (threadIdx.x == 0u) {
-        W::init_barriers();
-    }
-    __syncthreads();
-    if (threadIdx.x >= T::THREADS) {
-        if constexpr (K::LENT > 0u) {
-            asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(K::LEFT));
-        }
-        if constexpr (K::BOXES) {
-            copy_boxes(k, p, w);
-        } else {
-            copy_all(k, p, w);
-        }
-        return;
-    }
-    if constexpr (K::LENT > 0u) {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(K::LENT));
-    }
     const u32 group = threadIdx.x / 128u;
     const u32 line = threadIdx.x / 32u * 16u;
     const WarpRows<K> of_rows(p, w, line);
@@ -52,9 +34,9 @@ template <class K> DEV void flash_wgmma(const K& k) {
         const u32 j0 = w.first + step * BN;
         if constexpr (K::BOXED_MASK) {
             cap_scores<K>(p, s);
-            W::put_boxed_mask(k, p, s, line, step % 2u);
+            W::put_boxed_mask(k, p, s, line, (done + step) % 2u);
             __syncwarp();
-            W::read(W::keys_empty(step));
+            W::read(W::keys_empty(done + step));
         } else if constexpr (SoonMask<K>::SOON) {
             cap_scores<K>(p, s);
             if (!mask.put(k, p, s)) {
@@ -69,72 +51,86 @@ template <class K> DEV void flash_wgmma(const K& k) {
         }
         soften_scores<K, BN>(s, less, top, sum, p.power);
     };
+    if constexpr (K::BOXES) {
+        barrier_wait(W::queries_full(), tile % 2u);
+    }
     if (steps > 0u) {
-        W::wait_full(W::keys_full(0u), 0u);
-        if (group == 1u) {
-            W::end_turn(group);
-        }
+        W::wait_full(W::keys_full(done), done);
     }
     if (own > 0u) {
         typename T::Scores s;
         typename T::OfRows less;
-        W::start_scores(s, group, 0u);
+        W::start_scores(s, group, done % 2u);
         W::template finish_scores<0u>(s);
         weigh_scores(s, less, 0u);
         W::pack(weights, s);
     }
     if (!K::BOXED_MASK || own == 0u) {
-        W::read(W::keys_empty(0u));
+        if (steps > 0u) {
+            W::read(W::keys_empty(done));
+        }
     }
     for (u32 step = 0u; step < steps; step++) {
         const u32 next = step + 1u;
+        const u32 at = done + step;
         if (next < steps) {
-            W::wait_full(W::keys_full(next), next);
+            W::wait_full(W::keys_full(at + 1u), at + 1u);
         }
         if (next < own) {
             typename T::Scores s;
             typename T::OfRows less;
             W::begin_turn(group);
-            W::start_scores(s, group, next % 2u);
-            W::wait_full(W::values_full(step), step);
-            W::start_values(o, weights, step % 2u);
+            W::start_scores(s, group, (at + 1u) % 2u);
+            W::wait_full(W::values_full(at), at);
+            W::start_values(o, weights, at % 2u);
             W::end_turn(group);
             W::template finish_scores<1u>(s);
             if constexpr (!K::BOXED_MASK) {
-                W::read(W::keys_empty(next));
+                W::read(W::keys_empty(at + 1u));
             }
             if constexpr (K::BESIDE) {
                 weigh_scores(s, less, next);
                 W::finish_values(o);
-                W::read(W::values_empty(step));
+                W::read(W::values_empty(at));
             } else {
                 // Stages are free again while weights are made, and other warpgroups multiply.
                 W::finish_values(o);
-                W::read(W::values_empty(step));
+                W::read(W::values_empty(at));
                 weigh_scores(s, less, next);
             }
             scale_down<K>(o, less);
             W::pack(weights, s);
         } else {
-            W::wait_full(W::values_full(step), step);
+            W::wait_full(W::values_full(at), at);
             if (step < own) {
                 W::begin_turn(group);
-                W::start_values(o, weights, step % 2u);
+                W::start_values(o, weights, at % 2u);
                 W::end_turn(group);
                 W::finish_values(o);
             } else {
                 W::begin_turn(group);
                 W::end_turn(group);
             }
-            W::read(W::keys_empty(next));
-            W::read(W::values_empty(step));
+            if (next < steps) {
+                W::read(W::keys_empty(at + 1u));
+            }
+            W::read(W::values_empty(at));
         }
     }
-    // The turn after the last one.
-    if (steps > 0u && group == 0u) {
-        W::begin_turn(group);
+    if (last) {
+        release();
     }
-    release();
+    if constexpr (K::BOXES) {
+        // All of a warpgroup has read its queries, whose place its results take.
+        asm volatile("bar.sync %0, 128;" ::"r"(4u + group) : "memory");
+        if (w.r0 + line < w.rows) {
+            boxed_rows(k, p, o, sum, line, w.b, w.kv, w.r0, w.rows - w.r0 - line);
+        }
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        __syncwarp();
+        W::read(W::queries_empty());
+        return;
+    }
     T::meet();
     if constexpr (T::OWN_ROWS) {
         if (w.r0 + line < w.rows) {
@@ -142,5 +138,66 @@ template <class K> DEV void flash_wgmma(const K& k) {
         }
     } else {
         gather_rows(k, p, o, top, sum, w.part, w.b, w.kv, w.r0);
+    }
+}
+
+// Visits the tiles of a block, and tells which is the last one. Tiles come in the order of their work, the largest ones first: every other
+// round goes backward, so that blocks have about the same.
+template <class Visit> DEV void each_tile(u32 tiles, Visit visit) {
+    for (u32 first = 0u, odd = 0u; first < tiles; first += gridDim.x, odd ^= 1u) {
+        const u32 tile = first + (odd != 0u ? gridDim.x - 1u - blockIdx.x : blockIdx.x);
+        if (tile < tiles) {
+            visit(tile, first + gridDim.x >= tiles);
+        }
+    }
+}
+
+template <class K> DEV void flash_wgmma(const K& k) {
+    typedef Shape<K> T;
+    typedef WgmmaShape<K> W;
+    const auto& p = params<FlashParams>(k);
+    if (threadIdx.x == 0u) {
+        W::init_barriers();
+    }
+    __syncthreads();
+    const u32 blocks = K::BOXES ? tiles_of_head<K>(p) * p.parts * p.kv_heads * p.batch : gridDim.x;
+    u32 tile = 0u;
+    u32 done = 0u;
+    if (threadIdx.x >= T::THREADS) {
+        if constexpr (K::LENT > 0u) {
+            asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(K::LEFT));
+        }
+        if constexpr (!K::BOXES) {
+            copy_all(k, p, BlockWork<K>(k, p, blockIdx.x));
+        } else if (threadIdx.x == T::THREADS) {
+            each_tile(blocks, [&](u32 block, bool) {
+                const BlockWork<K> w(k, p, block);
+                copy_boxes(k, p, w, tile, done);
+                tile++;
+                done += w.steps;
+            });
+        }
+        return;
+    }
+    if constexpr (K::LENT > 0u) {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(K::LENT));
+    }
+    // The first turn, and the one after the last one.
+    const u32 group = threadIdx.x / 128u;
+    if (group == 1u) {
+        W::end_turn(group);
+    }
+    if constexpr (!K::BOXES) {
+        attend_tile(k, p, BlockWork<K>(k, p, blockIdx.x), 0u, 0u, true);
+    } else {
+        each_tile(blocks, [&](u32 block, bool last) {
+            const BlockWork<K> w(k, p, block);
+            attend_tile(k, p, w, tile, done, last);
+            tile++;
+            done += w.steps;
+        });
+    }
+    if (group == 0u) {
+        W::begin_turn(group);
     }
 }

@@ -25,12 +25,16 @@ template <class K> struct WgmmaShape {
     DEV static u8* mask(u32 stage) { return keys(stage) + BYTES_K; }
     DEV static u8* values(u32 stage) { return queries() + BYTES_Q + 2u * KEY_STAGE + stage * BYTES_V; }
 
-    // Barriers of the stage of a step: keys or values are there, or were read by all.
+    // Barriers of the stage of a step: keys or values are there, or were read by all. Steps are counted over all tiles of a block.
     DEV static u32 barriers() { return address(values(2u)); }
     DEV static u32 keys_full(u32 step) { return barriers() + step % 2u * 8u; }
     DEV static u32 keys_empty(u32 step) { return barriers() + 16u + step % 2u * 8u; }
     DEV static u32 values_full(u32 step) { return barriers() + 32u + step % 2u * 8u; }
     DEV static u32 values_empty(u32 step) { return barriers() + 48u + step % 2u * 8u; }
+
+    // Barriers of the queries of a tile, where a block has several.
+    DEV static u32 queries_full() { return barriers() + 64u; }
+    DEV static u32 queries_empty() { return barriers() + 72u; }
 
     DEV static void init_barriers() {
         for (u32 i = 0u; i < 2u; i++) {
@@ -39,6 +43,8 @@ template <class K> struct WgmmaShape {
             barrier_init(keys_empty(i), T::THREADS / 32u);
             barrier_init(values_empty(i), T::THREADS / 32u);
         }
+        barrier_init(queries_full(), FILLERS);
+        barrier_init(queries_empty(), T::THREADS / 32u);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
 

@@ -34,24 +34,29 @@ DEV void load_keys(const FlashParams& p, u8* tile, const typename K::Cell* past,
     }
 }
 
-// What a block does: rows r0 on of a key head and a batch entry, and `steps` times BN keys from `first` on.
+// Tiles of rows of a head.
+template <class K> DEV u32 tiles_of_head(const FlashParams& p) {
+    return ::max((group_size<K>(p) * p.queries + K::BM - 1u) / K::BM, 1u);
+}
+
+// Work of a block, by its number: rows r0 on of a key head and a batch entry, and `steps` times BN keys from `first` on.
 template <class K> struct BlockWork {
     u32 share, rows, tile, part, kv, b, r0, valid, first, last, steps;
 
-    DEV BlockWork(const K& k, const FlashParams& p) {
+    DEV BlockWork(const K& k, const FlashParams& p, u32 block) {
         constexpr u32 BM = K::BM;
         share = group_size<K>(p);
         rows = share * p.queries;
-        const u32 tiles = ::max((rows + BM - 1u) / BM, 1u);
+        const u32 tiles = tiles_of_head<K>(p);
         u32 rest;
         if constexpr (K::SWIZZLED && K::CAUSAL) {
             // The rows that see the most keys take the longest: their blocks come first.
             const u32 others = p.parts * p.kv_heads * p.batch;
-            tile = tiles - 1u - blockIdx.x / others;
-            rest = blockIdx.x % others;
+            tile = tiles - 1u - block / others;
+            rest = block % others;
         } else {
-            tile = blockIdx.x % tiles;
-            rest = blockIdx.x / tiles;
+            tile = block % tiles;
+            rest = block / tiles;
         }
         part = rest % p.parts;
         kv = rest / p.parts % p.kv_heads;

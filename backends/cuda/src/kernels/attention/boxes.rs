@@ -63,7 +63,15 @@ impl Boxes {
         if heads.of_keys.max(heads.of_values) * heads.size > tile.most {
             return unsupported("boxes of larger heads than the tile's");
         }
-        Boxes::of(&problem(site)?, tile, site.dtype(MASK) == Some(t))
+        if heads.of_values.div_ceil(WIDTH) > heads.of_keys.div_ceil(WIDTH) {
+            return unsupported("boxes of values that need more room than queries");
+        }
+        let p = problem(site)?;
+        let boxes = Boxes::of(&p, tile, site.dtype(MASK) == Some(t))?;
+        if !worth(&p, tile, site.dtype(MASK).is_some()) {
+            return unsupported("a tile that others are always ahead of, for this size");
+        }
+        Ok(boxes)
     }
 
     /// Whether the mask is copied by boxes.
@@ -75,6 +83,23 @@ impl Boxes {
     pub fn launched(cx: &Cx<'_>, p: &Problem, tile: &Tile) -> Result<Boxes, BackendError> {
         let types = [0, MASK].map(|i| cx.inputs.get(i).copied().flatten().map(|f| f.ty.dtype));
         Boxes::of(p, tile, types[1].is_some() && types[0] == types[1])
+    }
+}
+
+/// Tiles of 128 rows from which on smaller ones are never ahead: two for each multiprocessor.
+const MANY_TILES: usize = 264;
+
+/// Whether a tile may be the fastest one of those that copy boxes: each size of heads has a few.
+fn worth(p: &Problem, tile: &Tile, mask: bool) -> bool {
+    let wide = p.size.max(p.v_size) > 128;
+    let tiles = p.batch * p.heads * p.queries.div_ceil(128);
+    match (tile.rows, tile.keys) {
+        (192, _) => p.queries >= 2 * tile.rows && !mask,
+        (128, 176) => !p.causal && !mask && p.keys > 3 * tile.keys,
+        (128, 80) => wide && !mask,
+        (128, 64) => wide || mask,
+        (64, _) => mask || tiles < MANY_TILES,
+        _ => !wide,
     }
 }
 

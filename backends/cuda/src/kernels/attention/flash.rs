@@ -13,6 +13,8 @@ use kiln_codegen::site::{Cx, Site, op_error};
 use kiln_codegen::{Blocks, Body, Entry, Grid, Launch};
 use kiln_ir::DType;
 
+/// Multiprocessors of the largest device of sm_90a.
+const BLOCKS: usize = 132;
 /// The input that is the past keys.
 const PAST: usize = 4;
 /// The input that is the number of keys that are not padding.
@@ -291,6 +293,8 @@ pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
     let rows = p.heads.checked_div(kv_heads).unwrap_or(0) * p.queries;
     let blocks = p.batch * kv_heads * rows.div_ceil(tile.rows).max(1) * parts;
     let maps = boxes.map_or_else(Vec::new, |b| b.maps);
+    // Blocks that have a multiprocessor for themselves go on from tile to tile.
+    let blocks = if tile.boxes && tile.resident() == Some(1) { blocks.min(BLOCKS) } else { blocks };
     let flash = Launch { maps, ..Launch::map(0, words.clone()).on(Grid::Groups(blocks as u64)) };
     if tile.split == 1 {
         return Ok(vec![flash]);

@@ -209,7 +209,7 @@ impl Tile {
                 let mask = if masked { self.keys * self.rows * heads.size } else { 0 };
                 let stage = self.keys * (boxes(heads.of_keys) + boxes(heads.of_values)) + mask;
                 // With what aligns the first box, and barriers.
-                1088 + self.rows * boxes(heads.of_keys) + self.stages * stage
+                1104 + self.rows * boxes(heads.of_keys) + self.stages * stage
             }
             false => {
                 let lines = self.all_keys(heads).unwrap_or(self.stages * self.keys);
