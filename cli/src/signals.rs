@@ -61,7 +61,7 @@ pub fn on_signal(f: impl Fn() + Send + 'static) {
     callbacks.push(Box::new(f));
 }
 
-/// Does work of this thread that the first signal ends at its next checkpoint.
+/// Runs work of this thread, which the first signal ends at its next checkpoint.
 pub fn scope<T>(work: impl FnOnce() -> T) -> T {
     let flag = StopFlag::new();
     let set = flag.clone();

@@ -145,7 +145,7 @@ pub fn build(
     watched(session, out, |progress| builder.build_plan_with_progress(network, progress))
 }
 
-/// Does what builds, with a progress bar. Signals end it.
+/// Shows a progress bar for work that builds. Signals end the work.
 pub fn watched<T>(
     session: &Session,
     out: &Printer,

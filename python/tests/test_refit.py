@@ -28,7 +28,7 @@ def logits(engine, images):
 
 
 def test_dynamic_ranges_are_replaced(lenet_path, images):
-    batches = [{"input": images[:8]}]
+    batches = [{"input": images[i : i + 1]} for i in range(8)]
     options = {"backend": "cpu", "estimates": True, "refit": "all", "types": ["i8"], "narrowing": "everywhere"}
     engine = kiln.Engine.open(lenet_path, calibration=batches, calibration_algorithm="minmax", **options)
     before = logits(engine, images)

@@ -15,7 +15,7 @@ use std::ffi::c_char;
 /// Builds and runs a model with the options of a builder, and on another backend that is right, such as "reference". `json` tells, with
 /// the keys of `kiln compare --json`, how outputs and tensors between kernels differ, and which kernel is the first that differs. With
 /// `bisect` further builds find the layers at fault in it ("at_fault"). `names` and `inputs` are the inputs, as many as `count`; names end
-/// with a NUL. |found - wanted| may be at most `atol` + `rtol` * |wanted|. A difference is no error.
+/// with a NUL. |found - wanted| may be at most `atol` + `rtol` * |wanted|. A difference is not an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kiln_builder_compare(
     builder: *const kiln_builder_t,

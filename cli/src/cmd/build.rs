@@ -149,7 +149,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The place of recorded tactics, which is no file that the build reads or writes.
+/// Reserves the place of recorded tactics: no file that the build reads or writes.
 fn record_place(path: &Path, read: &[&Path], engine: &Replacement) -> Result<Replacement, Failure> {
     let fail = |source| Failure::File { path: path.to_owned(), source };
     let place = Replacement::create(path, Some(RECORD)).map_err(fail)?;

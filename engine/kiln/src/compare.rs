@@ -32,9 +32,9 @@ pub use diff::{Diff, Tolerance};
 pub enum Compared {
     /// None.
     Outputs,
-    /// Those of all layers: neither side fuses layers, so that both have the same ones.
+    /// Tensors of all layers: neither side fuses layers, so that both have the same ones.
     Layers,
-    /// Those between the kernels of the engine as it ships, with all its optimizations.
+    /// Tensors between the kernels of the engine as it ships, with all its optimizations.
     #[default]
     Kernels,
 }
@@ -144,11 +144,11 @@ struct Side {
 }
 
 impl EngineBuilder {
-    /// Builds and runs the network by these options, and on a backend that is right, and compares the results. Inputs with dimensions
-    /// that the options leave open have the shapes that are given.
+    /// Builds and runs the network by these options, and on a backend that is right. Compares the results. Inputs with dimensions that
+    /// the options leave open have the shapes that are given.
     ///
     /// # Errors
-    /// As [`EngineBuilder::build_plan`] and [`Engine::run`]. Differences are no errors: [`Comparison::agrees`].
+    /// As [`EngineBuilder::build_plan`] and [`Engine::run`]. Differences are not errors: [`Comparison::agrees`].
     pub fn compare<M>(
         &self,
         model: M,
