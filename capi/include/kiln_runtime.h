@@ -896,7 +896,8 @@ struct kiln_error_t *kiln_refitter_set_validation(struct kiln_refitter_t *refitt
                                                   bool on);
 
 /**
- * Lists all named weights as JSON: name, type, shape, why it cannot be replaced (`fixed`), and layers with their roles.
+ * Lists as JSON all named weights ("weights": name, type, shape, why it cannot be replaced as "fixed"), layers with their roles
+ * ("roles"), and the dynamic ranges that can be set ("ranges").
  */
 struct kiln_error_t *kiln_refitter_weights(struct kiln_refitter_t *refitter,
                                            struct kiln_bytes_t **json);
