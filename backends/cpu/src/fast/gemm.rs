@@ -25,9 +25,9 @@ const BLOCK: usize = 64 << 10;
 const PACKED: usize = 512 << 10;
 /// Products that a task makes at least.
 const TASK: usize = 64 << 10;
-/// Rows of a left matrix up to which a right one is not worth packing, and pages of 4 KiB under a panel of the right one that
-/// processors find without a walk.
+/// Rows of a left matrix up to which a right one is not worth packing.
 const LOW: usize = 128;
+/// Pages of 4 KiB under a panel whose addresses the processor keeps.
 const PAGES: usize = 48;
 
 /// c = a·b + bias; c is m × n, row-major and dense. `depth` is that of a block.

@@ -68,8 +68,7 @@ unsafe fn base<const MR: usize, const W: usize>(
     let rows: [&[Pair]; MR] = std::array::from_fn(|i| &rows[i][..b.depth]);
     // SAFETY: as the contract says.
     let mut c = unsafe { begin::<i32, MR, W>(0, start, to) };
-    for k in 0..b.depth {
-        let y = &b.data[k * b.pitch..][..W];
+    for (k, y) in b.data.chunks(b.pitch.max(1)).take(b.depth).enumerate() {
         for i in 0..MR {
             let x = rows[i][k].map(i32::from);
             for j in 0..W {

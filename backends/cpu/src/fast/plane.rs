@@ -77,8 +77,8 @@ impl<'a> Plane<'a> {
         }
     }
 
-    /// Writes the numbers of all windows of a plane with its padding. Windows at the ends of rows, and rows at the end of the plane, are
-    /// made once more with those before them, so that vectors and blocks of rows are whole.
+    /// Writes the numbers of all windows of a plane with its padding. Vectors and blocks of rows are whole: the last ones overlap with
+    /// those before them.
     #[inline(always)]
     pub fn fold<T: Copy, F: Fold<T>, const FMA: bool>(&self, x: &[T], f: &F, y: &mut [T]) {
         let width = self.axes[2].output as usize;

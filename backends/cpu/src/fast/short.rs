@@ -27,9 +27,8 @@ pub fn copy<T: Copy, const N: usize>(from: &[T], to: &mut [T]) {
 /// Elements that are replaced at once.
 pub const BLOCK: usize = 32;
 
-/// A block of elements that is about to be replaced, read so that the compiler does not know that the new elements go to their place. It
-/// would make a choice between an old element and a new one a store of single lanes, which takes many times as long as one of a vector on
-/// some processors.
+/// A block of elements that is about to be replaced. The compiler does not see that new elements go to the place of these. It would
+/// store them lane by lane, by a mask, where some are the old ones, which is slow on some processors.
 #[inline(always)]
 pub fn old<T: Copy>(y: &mut [T; BLOCK]) -> [T; BLOCK] {
     let from: *mut [T; BLOCK] = y;
