@@ -133,21 +133,26 @@ def test_compile_sees_weights_that_change():
         torch.testing.assert_close(fast(x), m(x))
 
 
-class Counts(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("seen", torch.zeros(3))
+def counts():
+    """A module that writes into its buffer."""
 
-    def forward(self, x):
-        self.seen.add_(x)
-        return self.seen * 2
+    class Counts(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(3))
+
+        def forward(self, x):
+            self.seen.add_(x)
+            return self.seen * 2
+
+    return Counts()
 
 
 def test_compile_leaves_what_an_engine_is_not_for_to_pytorch():
     import kiln.torch as kt
 
     torch._dynamo.reset()
-    m = Counts()
+    m = counts()
     fast = torch.compile(m, backend="kiln", options={"backend": "cpu"})
     with torch.no_grad(), pytest.warns(kt.FellBack, match="writes into its inputs"):
         fast(torch.ones(3))
