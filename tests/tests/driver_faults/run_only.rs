@@ -40,7 +40,8 @@ fn plans() {
                 assert!(wanted.iter().all(|w| why.contains(w)), "{}: {why}", case.name);
             }
             (
-                "products" | "control" | "on_device" | "shared_memory" | "timed" | "plugins" | "branches",
+                "products" | "control" | "on_device" | "moved" | "shared_memory" | "timed" | "plugins"
+                | "branches",
                 None,
             ) => {
                 let found = case.session(&cx, &mut Faults::default());
@@ -51,7 +52,7 @@ fn plans() {
         }
         assert_eq!((cx.fake.misuse(), cx.fake.alive()), (String::new(), String::new()), "{}", case.name);
     }
-    assert!(cases.is_empty() || ran.len() == 7, "{ran:?}");
+    assert!(cases.is_empty() || ran.len() == 8, "{ran:?}");
 }
 
 #[test]

@@ -381,7 +381,9 @@ fn moved() {
                 (calls("cuGraphExecKernelNodeSetParams"), whole.map(calls), calls("cuGraphLaunch"))
             };
             // Four sets of addresses have graphs of their own.
-            (0..8).for_each(|set| drop(run([set % 4, set % 4], bytes)));
+            for set in 0..8 {
+                run([set % 4, set % 4], bytes);
+            }
             assert_eq!(run([0, 0], bytes), (0, [0; 4], 1), "nothing changes");
             // Both branches read the input; one kernel writes the output.
             for set in 4..16 {
