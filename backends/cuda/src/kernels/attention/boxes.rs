@@ -40,7 +40,7 @@ impl Boxes {
             let [offset, batch, head, line] = p.inputs[i];
             // A single head of several is where the offset says.
             let head = if heads == 1 && offset > 0 { offset } else { head };
-            if offset > 0 && (head == 0 || offset % head != 0) {
+            if offset > 0 && (head == 0 || !offset.is_multiple_of(head)) {
                 return unsupported("boxes of heads that begin between those of a wider tensor");
             }
             first[i] = offset.checked_div(head).unwrap_or(0);
@@ -110,7 +110,7 @@ fn map(input: usize, sizes: [usize; 4], steps: [usize; 3], rows: usize) -> Resul
     }
     let mut strides = Vec::new();
     for (&n, step) in sizes[1..].iter().zip(steps) {
-        if n > 1 && (step == 0 || step % UNIT != 0) {
+        if n > 1 && (step == 0 || !step.is_multiple_of(UNIT)) {
             return unsupported("boxes of lines that are not multiples of 16 bytes apart");
         }
         strides.push(if n > 1 { step } else { sizes[0].next_multiple_of(UNIT) } as u64);
@@ -130,7 +130,11 @@ fn map(input: usize, sizes: [usize; 4], steps: [usize; 3], rows: usize) -> Resul
 fn mask_map(p: &Problem, tile: &Tile) -> Result<Map, BackendError> {
     let [batch, head, query, key] = p.mask;
     let each = |step: usize, n: usize| if step > 0 { n } else { 1 };
-    if p.mask_offset > 0 || p.mask_len == 0 || (p.mask_len > 1 && key != 1) || tile.keys % WIDTH != 0 {
+    if p.mask_offset > 0
+        || p.mask_len == 0
+        || (p.mask_len > 1 && key != 1)
+        || !tile.keys.is_multiple_of(WIDTH)
+    {
         return unsupported("boxes of a mask that is a part of another, or whose keys are apart");
     }
     if query == 0 && p.queries > 1 {
