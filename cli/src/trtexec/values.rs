@@ -231,10 +231,10 @@ mod tests {
     #[test]
     fn sources_have_signs_and_are_named_in_capitals_or_not() {
         let found = tactic_sources("-CUDNN,+cublasLt").unwrap();
-        assert_eq!(found.iter().map(|s| (s.library, s.on)).collect::<Vec<_>>(), [
-            (Some("cudnn"), false),
-            (Some("cublaslt"), true)
-        ]);
+        assert_eq!(
+            found.iter().map(|s| (s.library, s.on)).collect::<Vec<_>>(),
+            [(Some("cudnn"), false), (Some("cublaslt"), true)]
+        );
         assert!(tactic_sources("CUDNN").is_err() && tactic_sources("+NPP").is_err());
     }
 

@@ -205,7 +205,7 @@ mod tests {
     fn launch() -> Launch {
         let windows = Windows { lower: [-1, 0], upper: [i32::MIN, 2], steps: [2, 1] };
         let (dims, strides, block) = (vec![64, 1 << 33], vec![64], vec![64, 8]);
-        let map = Map { input: 1, size: 2, dims, strides, block, windows: Some(windows) };
+        let map = Map { input: 1, size: 2, dims, strides, block, windows: Some(windows), scratch: false };
         let base = Launch::map(1, vec![0, u32::MAX]).scratch(1 << 33);
         Launch { swap: Some((0, 1)), span: (3, 9), counts: true, maps: vec![map], ..base }
     }

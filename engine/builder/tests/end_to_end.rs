@@ -5,7 +5,7 @@
 use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target, flow};
 use kiln_builder::{BuildConfig, Builder, Refit};
 use kiln_ir::problem::Rng;
-use kiln_ir::{Attrs, DType, Graph, Tensor, TensorType};
+use kiln_ir::{Attrs, DType, Elems, Graph, Tensor, TensorType};
 use kiln_network::Network;
 use kiln_plan::Plan;
 use std::sync::Arc;
@@ -231,4 +231,20 @@ fn bodies_know_their_slices_where_the_target_has_kernels_for_them() {
         told.push(inside.map(|s| slices(&s.tactic)).collect::<Vec<_>>());
     }
     assert_eq!(told, [vec![[false; 3]; 2], vec![[true, false, true], [false, true, false]]]);
+}
+
+/// A pad that removes at one end what it adds at the other keeps the shape; it is no copy.
+#[test]
+fn pads_that_shift_are_kept() {
+    for pads in [[0i64, 1, 0, -1], [1, 0, -1, 0], [0, -2, 0, 2], [0, 0, 0, 0]] {
+        let mut n = Network::new("shift");
+        let x = n.add_input("x", TensorType::new(DType::F32, [3, 4])).unwrap();
+        let pads = Tensor::from_elems(DType::I64, &[4], &Elems::I(pads.to_vec())).unwrap();
+        let pads = n.add_weights(None, pads).unwrap();
+        let shifted = layer(&mut n, "pad", Attrs::new(), &[x, pads]);
+        let y = layer(&mut n, "relu", Attrs::new(), &[shifted]);
+        n.mark_output(y, "y").unwrap();
+        let x = Rng::new(3).tensor(DType::F32, &[3, 4]);
+        check(&n, &[x]);
+    }
 }

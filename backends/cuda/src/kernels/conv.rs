@@ -17,6 +17,7 @@ use kiln_ir::DType;
 use kiln_ops::conv::geometry;
 use kiln_ops::conv::window::{Axis, dims, known};
 use kiln_ops::layout::Layout;
+use kiln_ops::matmul::codes::MATMUL_CODES;
 
 /// Channels and output channels of a group, which the weights tell.
 pub fn of_group(site: &Site<'_>) -> Option<(i64, i64)> {
@@ -26,9 +27,9 @@ pub fn of_group(site: &Site<'_>) -> Option<(i64, i64)> {
     Some((dims.last()?.as_const()?, dims.first()?.as_const()? / groups))
 }
 
-/// The members that `conv/bias.cuh` asks for.
+/// The members that `conv/bias.cuh` asks for. Input 2 of products by codes holds scales.
 pub fn bias(site: &Site<'_>) -> String {
-    let t = site.dtype(2);
+    let t = site.dtype(2).filter(|_| !site.op().is_ok_and(|op| op.is(MATMUL_CODES)));
     let has = format!("    static constexpr bool HAS_BIAS = {};\n", t.is_some());
     let (of, value) = match t {
         Some(t) => (cell(t), load(t, "v", "i")),

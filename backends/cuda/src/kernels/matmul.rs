@@ -1,6 +1,7 @@
 //! Matrix products on tensor cores.
 
 pub mod codes;
+pub mod codes_floats;
 pub mod codes_wgmma;
 pub mod few;
 pub mod mma;

@@ -73,6 +73,11 @@ pub fn families() -> Vec<Family> {
             of("matmul_codes", wgmma::codes_table::ROWS, |t: &CodesTile, tactic| t.listed(tactic)),
         ),
         family(
+            "Products by weights that are made floats in front, by wgmma",
+            "One launch makes codes floats in scratch memory, the next is the product by `wgmma` above; for more than 64 rows; sm_90a.",
+            of("matmul_codes", wgmma::floats_table::ROWS, |t: &wgmma::Tile, tactic| t.listed(tactic)),
+        ),
+        family(
             "Products by weights that stay codes",
             "`mma.sync` on rows that `cp.async` copies and on codes of 4 or 8 bits, which are dequantized between shared memory and \
              the instruction; from sm_80 on. *bytes* are those of a row.",
@@ -80,7 +85,8 @@ pub fn families() -> Vec<Family> {
         ),
         family(
             "Attention",
-            "`mma.sync` in one pass over the keys, with a running maximum and sum; from sm_80 on. On sm_90a also `wgmma`: warpgroups of 64 rows, and one that copies. Lines of heads are 16 bytes \
+            "`mma.sync` in one pass over the keys, with a running maximum and sum; from sm_80 on. On sm_90a also `wgmma`: warpgroups of 64 rows, and one that copies. *tma*: one thread \
+             copies boxes of tensors, and a block alone on its multiprocessor goes on from tile to tile. Lines of heads are 16 bytes \
              longer than a head. *all*: up to 256 keys lie in shared memory from the beginning.",
             attention::tiles(),
         ),
@@ -108,6 +114,7 @@ mod tests {
             mma::sparse_table::KERNELS,
             mma::codes_table::KERNELS,
             wgmma::codes_table::KERNELS,
+            wgmma::floats_table::KERNELS,
             small::table::KERNELS,
             groups::table::KERNELS,
             recurrent::KERNELS,

@@ -3,6 +3,7 @@
 pub mod codes_table;
 pub mod few;
 pub mod few_table;
+pub mod floats_table;
 pub mod operands;
 pub mod table;
 

@@ -29,7 +29,7 @@ fn map(m: &Map, row: &mut Vec<u64>) {
     row.extend(&m.strides);
     row.push(m.block.len() as u64);
     row.extend(m.block.iter().map(|&n| u64::from(n)));
-    row.push(m.windows.is_some().into());
+    row.push(u64::from(m.windows.is_some()) | u64::from(m.scratch) << 1);
     if let Some(Windows { lower, upper, steps }) = m.windows {
         // Signed numbers keep their bits, so that neighbouring shapes have neighbouring numbers.
         row.extend([lower, upper].as_flattened().iter().map(|&n| n as u64));
@@ -99,7 +99,11 @@ impl Reader<'_> {
     fn map(&mut self) -> Result<Map, BackendError> {
         let (input, size) = (self.number()?, self.number()?);
         let (dims, strides, block) = (self.list()?, self.list()?, self.list()?);
-        let windows = match self.next()? {
+        let flags = match self.next()? {
+            flags @ 0..4 => flags,
+            _ => return Err(damaged()),
+        };
+        let windows = match flags & 1 {
             0 => None,
             _ => Some(Windows {
                 lower: [self.signed()?, self.signed()?],
@@ -107,7 +111,7 @@ impl Reader<'_> {
                 steps: [self.number()?, self.number()?],
             }),
         };
-        Ok(Map { input, size, dims, strides, block, windows })
+        Ok(Map { input, size, dims, strides, block, windows, scratch: flags & 2 != 0 })
     }
 }
 
@@ -124,8 +128,10 @@ mod tests {
             strides: vec![64],
             block: vec![8],
             windows: None,
+            scratch: false,
         };
-        let maps = vec![Map { windows: Some(windows), ..map.clone() }, map];
+        let maps =
+            vec![Map { windows: Some(windows), ..map.clone() }, Map { scratch: true, ..map.clone() }, map];
         let base = Launch::map(1, vec![0, u32::MAX]).scratch(1 << 40);
         let full = Launch { swap: Some((0, 1)), span: (3, 9), counts: true, maps, ..base };
         vec![full.clone(), full.on(Grid::Groups(7)), Launch::map(0, Vec::new()).on(Grid::Threads(1 << 40))]

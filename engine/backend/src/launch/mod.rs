@@ -18,6 +18,7 @@ pub use table::{LaunchTable, LaunchTables, MOST_POINTS, Recorder, Variable};
 
 use crate::BackendError;
 use minicbor::{Decode, Encode};
+use std::ops::Not;
 
 /// One dispatch of an entry point.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -63,7 +64,7 @@ pub enum Grid {
     Groups(#[n(0)] u64),
 }
 
-/// A view of an input for hardware that copies boxes of tensors into shared memory: CUDA's tensor maps. Dimensions are
+/// A view of an input, or of scratch memory, for hardware that copies boxes of tensors into shared memory: CUDA's tensor maps. Dimensions are
 /// listed from the innermost one on, which is contiguous.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
@@ -86,6 +87,9 @@ pub struct Map {
     /// Sliding windows, where one copy takes the elements under one tap of neighbouring windows.
     #[n(5)]
     pub windows: Option<Windows>,
+    /// Whether it is a view of the scratch memory of the launch, whatever the input.
+    #[cbor(n(6), skip_if = "Not::not")]
+    pub scratch: bool,
 }
 
 /// Sliding windows over the two dimensions between channels and images, the innermost first.

@@ -116,7 +116,8 @@ fn forwarded(g: &Graph, node: &Node) -> Option<(ValueId, ValueId)> {
     }
     let nothing = match node.op.id() {
         IDENTITY => true,
-        CAST | BITCAST | RESHAPE | EXPAND | SQUEEZE | UNSQUEEZE | TILE | PAD => same,
+        CAST | BITCAST | RESHAPE | EXPAND | SQUEEZE | UNSQUEEZE | TILE => same,
+        PAD => same && pads_nothing(g, node),
         TRANSPOSE => order(node.op.attrs(), g.ty(x).rank()).is_some_and(|p| p.is_sorted()),
         CONCAT => node.inputs.len() == 1,
         SLICE => same && forward(g, node),
@@ -141,6 +142,13 @@ fn forward(g: &Graph, node: &Node) -> bool {
         None => true,
         Some(steps) => g.value(steps).fact.as_const().is_some_and(|t| t.to_i64().iter().all(|s| *s > 0)),
     }
+}
+
+/// Whether a pad adds and removes nothing. One that removes at one end what it adds at the other keeps the shape, and shifts.
+fn pads_nothing(g: &Graph, node: &Node) -> bool {
+    let pads = node.inputs.get(1).copied().flatten();
+    let pads = pads.and_then(|v| g.value(v).fact.as_const());
+    pads.is_some_and(|t| t.to_i64().iter().all(|n| *n == 0))
 }
 
 /// Renames the value that replaces an output after that output. Inputs, constants and other outputs keep

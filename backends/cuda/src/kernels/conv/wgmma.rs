@@ -192,6 +192,7 @@ pub fn image(images: usize, g: &Geometry, bytes: usize, rows: usize) -> Map {
             upper: upper.map(|n| n as i32),
             steps: [over_x.stride as u32, over_y.stride as u32],
         }),
+        scratch: false,
     }
 }
 
@@ -207,6 +208,7 @@ pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
         strides: [channels, channels * taps].map(|d| d as u64).to_vec(),
         block: vec![(STAGE_BYTES / bytes) as u32, 1, tile.n as u32],
         windows: None,
+        scratch: false,
     };
     let weights = match weights_lie(channels, outputs, bytes) {
         Lies::Spread => spread_map(bytes, taps * channels, outputs, tile.n),

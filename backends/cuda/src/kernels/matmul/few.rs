@@ -75,6 +75,7 @@ pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
             strides: [n, n * k].map(|d| d as u64).to_vec(),
             block: [COLUMNS, chunk * step, 1].map(|d| d as u32).to_vec(),
             windows: None,
+            scratch: false,
         },
     };
     let params = FewMatmulParams { rows, columns: n, constant: cx.constant(1) };

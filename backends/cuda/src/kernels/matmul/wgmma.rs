@@ -11,7 +11,7 @@ use kiln_codegen::{Body, Launch, Map};
 
 kiln_codegen::params! {
     /// A matrix product by tiles of `wgmma`.
-    struct WgmmaMatmulParams {
+    pub struct WgmmaMatmulParams {
         /// Rows of the result, of all batches where they share B.
         rows: u32,
         /// Columns of the result.
@@ -71,11 +71,25 @@ fn lies(site: &Site<'_>) -> Result<Lies, BackendError> {
     }
 }
 
-const FILES: Files = Files { name: "matmul/wgmma", entry: "matmul", sum: "matmul_sum" };
+/// The files of the product.
+pub const FILES: Files = Files { name: "matmul/wgmma", entry: "matmul", sum: "matmul_sum" };
 
 /// Returns the body: kernel files, constants and entry points.
 pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     Ok(tile.body(site, Kind::of_types(site)?, lies(site)?, &FILES))
+}
+
+/// The map of matrices that lie one after the other: columns, rows, matrices.
+pub fn matrices(input: usize, size: usize, dims: [usize; 3], block: [usize; 3]) -> Map {
+    Map {
+        input,
+        size,
+        dims: dims.map(|d| d as u64).to_vec(),
+        strides: vec![dims[0] as u64, (dims[0] * dims[1]) as u64],
+        block: block.map(|b| b as u32).to_vec(),
+        windows: None,
+        scratch: false,
+    }
 }
 
 /// The product, then its sums where blocks share the depth.
@@ -91,14 +105,7 @@ pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
     let batch = volume / (rows * n).max(1);
     let size = element_bytes(cx);
     let step = STAGE_BYTES / size;
-    let map = |input, dims: [usize; 3], block: [usize; 3]| Map {
-        input,
-        size,
-        dims: dims.map(|d| d as u64).to_vec(),
-        strides: vec![dims[0] as u64, (dims[0] * dims[1]) as u64],
-        block: block.map(|b| b as u32).to_vec(),
-        windows: None,
-    };
+    let map = |input, dims, block| matrices(input, size, dims, block);
     let of_b = match (trans, Lies::along(n)) {
         (true, Lies::Spread) if shared => spread_map(size, k, n, tile.n),
         (true, _) => map(1, [c, r, batch], [step, tile.n, 1]),

@@ -223,5 +223,6 @@ pub fn along(input: usize, size: usize, depth: usize, lines: usize, block: [usiz
         strides: [depth, step].map(|d| d as u64).to_vec(),
         block: [step, block[0], block[1]].map(|d| d as u32).to_vec(),
         windows: None,
+        scratch: false,
     }
 }

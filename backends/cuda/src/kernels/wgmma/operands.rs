@@ -32,6 +32,7 @@ pub fn spread_map(size: usize, depth: usize, lines: usize, columns: usize) -> Ma
         strides: [1, 8, 2, 32].map(|s| (s * depth) as u64).to_vec(),
         block: [STAGE_BYTES / size, 2, 4, 4, columns / 32].map(|d| d as u32).to_vec(),
         windows: None,
+        scratch: false,
     }
 }
 
