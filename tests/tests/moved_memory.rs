@@ -67,8 +67,8 @@ impl Driver {
     }
 
     fn send(&self, to: u64, bytes: &[u8]) {
-        // SAFETY: the range was allocated, and the bytes are page-locked.
         let f: Send = self.get("cuMemcpyHtoDAsync_v2").unwrap();
+        // SAFETY: the range was allocated, and the bytes are page-locked.
         assert_eq!(unsafe { f(to, bytes.as_ptr().cast(), bytes.len(), self.stream()) }, 0);
         self.wait();
     }

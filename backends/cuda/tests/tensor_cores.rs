@@ -25,7 +25,8 @@ fn tactics(case: &Case, target: &Target) -> Vec<Tactic> {
 }
 
 fn of_tensor_cores(t: &Tactic) -> bool {
-    t.name.contains("mma") || t.name.starts_with("conv.lines") || t.name.starts_with("matmul.rows")
+    let named = |part: &str| t.name.contains(part);
+    named("mma") || named(".floats_") || t.name.starts_with("conv.lines") || t.name.starts_with("matmul.rows")
 }
 
 /// Sources of all cases, each once, with what they are for.

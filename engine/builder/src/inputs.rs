@@ -36,7 +36,8 @@ fn draw(rng: &mut Rng, dtype: DType, shape: &[usize]) -> Option<Tensor> {
     }
 }
 
-/// The tensor with what layers of the graph read as indices brought into their ranges.
+/// The tensor; one that layers of the graph read as indices becomes others, drawn from all of their range. Indices that lie close
+/// together would make gathers of what the cache holds, and scatters whose sums all meet at a few places.
 pub fn in_range(g: &Graph, v: ValueId, t: Tensor) -> Option<Tensor> {
     let mut bounds: Option<(i64, i64)> = None;
     for (_, n) in g.nodes().filter(|(_, n)| n.inputs.contains(&Some(v))) {
@@ -51,7 +52,15 @@ pub fn in_range(g: &Graph, v: ValueId, t: Tensor) -> Option<Tensor> {
     }
     match bounds.filter(|(least, greatest)| least <= greatest) {
         Some((least, greatest)) => {
-            let v = t.to_i64().into_iter().map(|i| i.clamp(least, greatest)).collect();
+            let given = t.to_i64();
+            // Other elements give other indices.
+            let mut rng = Rng::new(given.iter().take(64).fold(1, |seed, &i| seed << 1 ^ i as u64));
+            let least = least.max(0).min(greatest);
+            let any = |&i: &i64| match greatest {
+                i64::MAX => i.max(least),
+                _ => rng.int(least, greatest),
+            };
+            let v = given.iter().map(any).collect();
             Tensor::from_elems(t.dtype(), t.shape(), &Elems::I(v))
         }
         None => Some(t),
@@ -122,5 +131,15 @@ mod tests {
             assert!(first.iter().any(|&x| x != first[0]), "{dtype}");
         }
         assert!(random(&mut Rng::new(1), DType::F32, &[usize::MAX / 16, 2]).is_none());
+    }
+
+    #[test]
+    fn indices_are_drawn_from_all_of_their_range() {
+        let text = "graph \"rows\" { input %x: f32[1000,4] input %i: i64[64] %y = gather(%x, %i) {axis=0} output %y }";
+        let g = Graph::from_text(text).unwrap();
+        let indices = random_inputs(&g).unwrap()[1].to_i64();
+        let found: std::collections::BTreeSet<i64> = indices.into_iter().collect();
+        assert!(found.iter().all(|i| (0..1000).contains(i)), "{found:?}");
+        assert!(found.len() > 50 && found.last().is_some_and(|&i| i > 800), "{found:?}");
     }
 }

@@ -21,7 +21,7 @@ fn every_problem_of_every_operator() {
     let mut counts = BTreeMap::new();
     for def in kiln_ops::all() {
         for p in (def.problems)(&mut Rng::new(11)) {
-            check(&p, &p.op.name().to_string(), &mut counts);
+            check(&p, p.op.name(), &mut counts);
         }
     }
     println!("{counts:?}");
