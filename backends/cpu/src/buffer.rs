@@ -144,8 +144,11 @@ impl Pool {
         Ok(Buf { lines: Some(lines), len, home: Arc::downgrade(self) })
     }
 
-    /// The smallest free buffer that fits.
+    /// The smallest free buffer that fits; none for no elements, which need no memory.
     fn reuse(&self, want: usize) -> Option<Lines> {
+        if want == 0 {
+            return None;
+        }
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let (&size, _) = free.by_size.range(want..).find(|(_, v)| !v.is_empty())?;
         let lines = free.by_size.get_mut(&size)?.pop()?;
@@ -166,7 +169,7 @@ impl Pool {
             .try_reserve_exact(want)
             .map_err(|_| BackendError::OutOfMemory { what: what.to_owned(), bytes: len as u64 })?;
         lines.resize(want, Line([0; 64]));
-        self.allocations.fetch_add(1, Ordering::Relaxed);
+        self.allocations.fetch_add(u64::from(want > 0), Ordering::Relaxed);
         Ok(Lines { all: lines, _held })
     }
 
@@ -218,8 +221,9 @@ mod tests {
         let mut a = pool.take(100, "a").unwrap();
         a.bytes_mut().fill(7);
         drop(a);
+        let none = pool.take(0, "none").unwrap();
         let b = pool.take(90, "b").unwrap();
-        assert_eq!(pool.allocations(), 1);
+        assert_eq!((pool.allocations(), none.as_ref().len()), (1, 0));
         assert_eq!(b.as_ref(), [0xff; 90]);
         let _c = pool.take(90, "c").unwrap();
         assert_eq!(pool.allocations(), 2);
