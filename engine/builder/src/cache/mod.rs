@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Version of how times are taken; part of every key.
-pub const TIMING_VERSION: u32 = 1;
+pub const TIMING_VERSION: u32 = 2;
 
 /// Times of one candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
