@@ -290,53 +290,6 @@ fn warm_builds_choose_as_cold_ones(backend: &Arc<dyn Backend>) {
     assert!(cold.considered.iter().any(|c| c.rewrite == "types"), "{:?}", cold.considered);
 }
 
-/// The CPU backend with each of its tactics five times, all of them expected to take as long.
-struct Copies;
-
-const COPY: &str = "copy";
-
-impl Backend for Copies {
-    fn name(&self) -> &str {
-        "copies"
-    }
-
-    fn targets(&self) -> Result<Vec<Target>, BackendError> {
-        cpu().targets()
-    }
-
-    fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
-        let one = cpu().tactics(region, target)?.remove(0);
-        let copy = |i| Tactic { estimate_ns: Some(1e3), ..one.clone().with(COPY, i) };
-        Ok((0..5).map(copy).collect())
-    }
-
-    fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
-        let mut own = tactic.clone();
-        own.params.remove(COPY);
-        cpu().compile(region, &own, target)
-    }
-
-    fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
-        cpu().open(target)
-    }
-}
-
-/// Layers in the type that is not taken need no search among all tactics.
-#[test]
-fn types_are_compared_by_the_two_most_promising_tactics() {
-    let backend: Arc<dyn Backend> = Arc::new(Copies);
-    let config = BuildConfig { reduced: vec![DType::F16], search: false, ..BuildConfig::default() };
-    let (built, cache) = measured(&backend, TimingCache::new(), config);
-    let taken = layers(&built).iter().any(|l| l == "conv f16");
-    let mut of_types = [Vec::new(), Vec::new()];
-    for (_, entry) in cache.iter().filter(|(_, e)| e.region.starts_with("conv{")) {
-        of_types[usize::from(entry.region.contains("f16["))].push(entry.candidates.len());
-    }
-    let [other, own] = if taken { of_types } else { [of_types[1].clone(), of_types[0].clone()] };
-    assert!(!other.is_empty() && other.iter().all(|&n| n == 2), "{other:?}");
-    assert!(!own.is_empty() && own.iter().all(|&n| n == 5), "{own:?}");
-}
-
 #[test]
 fn types_are_chosen_from_stored_times_on_cpu() {
     warm_builds_choose_as_cold_ones(&cpu());

@@ -190,7 +190,6 @@ impl Builder {
             spent: Spent::default(),
             folding: &folding,
             noted: &noted,
-            limit: usize::MAX,
             progress: Phases::new(progress, self.config.monitor.clone()),
         };
         let phase = tuner.progress.start(format!("building \"{}\"", g.name), 3)?;

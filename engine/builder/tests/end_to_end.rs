@@ -233,7 +233,7 @@ fn bodies_know_their_slices_where_the_target_has_kernels_for_them() {
     assert_eq!(told, [vec![[false; 3]; 2], vec![[true, false, true], [false, true, false]]]);
 }
 
-/// A pad that removes at one end what it adds at the other keeps the shape; it is no copy.
+/// A pad that removes at one end what it adds at the other keeps the shape, and shifts.
 #[test]
 fn pads_that_shift_are_kept() {
     for pads in [[0i64, 1, 0, -1], [1, 0, -1, 0], [0, -2, 0, 2], [0, 0, 0, 0]] {

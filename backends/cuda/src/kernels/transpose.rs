@@ -74,7 +74,7 @@ kiln_codegen::params! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Squares,
-    /// The same where the last two dimensions of the result are one side: they lie apart in x, and the last one is small.
+    /// Tiles where the last two dimensions of the result are one side: they lie apart in x, and the last one is small.
     Pairs,
     /// The last dimension of the result is small, and the one that is dense in x is next to it.
     FewLast,

@@ -54,8 +54,6 @@ pub struct Tuner<'a> {
     pub folding: &'a FoldWork,
     /// Notes of passes.
     pub noted: &'a Notes,
-    /// The most tactics of a region whose time is expected that are timed, where that is fewer than the settings allow.
-    pub limit: usize,
     /// Told of what is done.
     pub(crate) progress: Phases<'a>,
 }
@@ -239,9 +237,6 @@ impl Tuner<'_> {
         if self.differs_by_layer() {
             text = format!("{layer}\n{text}");
         }
-        if self.limit < self.config.max_tactics {
-            text = format!("{}\n{text}", self.limit);
-        }
         if let Some(known) = self.sites.get(&text) {
             return Ok(known.clone());
         }
@@ -395,12 +390,6 @@ impl Tuner<'_> {
     fn keep_promising(&self, sorted: &mut Vec<Tactic>) {
         let hopeless = sorted.first().map_or(f64::INFINITY, |best| cost(best) * self.config.estimate_limit);
         sorted.retain(|t| t.estimate_ns.is_none_or(|e| e <= hopeless));
-        let mut left = self.limit;
-        sorted.retain(|t| {
-            let kept = t.estimate_ns.is_none() || left > 0;
-            left = left.saturating_sub(usize::from(t.estimate_ns.is_some()));
-            kept
-        });
         sorted.truncate(self.config.max_tactics.max(1));
     }
 

@@ -27,7 +27,7 @@ pub struct Boxes {
 }
 
 impl Boxes {
-    /// The maps of a tile, or why there are none. `mask` tells whether the mask has the type of the queries.
+    /// The maps of a tile, or why there are none. `mask`: whether the mask has the type of the queries.
     pub fn of(p: &Problem, tile: &Tile, mask: bool) -> Result<Boxes, BackendError> {
         let mut maps = Vec::new();
         let mut first = [0; 3];

@@ -1,5 +1,5 @@
-//! Products of many rows by weights that stay codes: one launch makes the weights floats in scratch memory, where they mostly stay in
-//! the L2, and the next is a product of floats by `wgmma`.
+//! Products of many rows by weights that stay codes. One launch makes the weights floats in scratch memory, where they mostly stay in
+//! the L2. The next is a product of floats by `wgmma`.
 
 use super::codes::{depth, kind, of_codes, params};
 use super::wgmma::{FILES, WgmmaMatmulParams, matrices};

@@ -21,10 +21,6 @@ use units::Units;
 /// Part of the cost that one type throughout may take beyond the best labelling, and still be searched to the end.
 const CLOSE: f64 = 0.25;
 
-/// Tactics of a unit that are timed in each type, of those that the backend expects to be fastest. Units of the types that are taken
-/// are timed by all candidates later.
-const TACTICS: usize = 2;
-
 impl Search<'_, '_> {
     /// Runs all passes on a graph, chooses types, and searches the rest.
     pub fn build(&mut self, mut g: Graph) -> Result<(Formed, Vec<PassReport>), BuildError> {
@@ -53,10 +49,7 @@ impl Search<'_, '_> {
             return Ok(precision::everywhere(&choices));
         }
         let phase = self.tuner.progress.start("choosing types", 1)?;
-        self.tuner.limit = TACTICS;
-        let units = Units::new(self, g, &choices);
-        self.tuner.limit = usize::MAX;
-        let units = units?;
+        let units = Units::new(self, g, &choices)?;
         let (found, wide) = (solve(&units.problem), units.widest());
         let pinned = units.types(&wide);
         let (least, mut without) = (energy(&units.problem, &found), energy(&units.problem, &wide));
