@@ -120,7 +120,7 @@ DEV void own_rows(const K& k, const FlashParams& p, const typename Shape<K>::Sum
     }
 }
 
-// The same by way of the memory of queries that were copied by boxes: 128 bytes of all lines one after the other, swizzled.
+// Writes rows of results through the memory of queries that were copied by boxes: 128 bytes of all lines one after the other, swizzled.
 template <class K>
 DEV void boxed_rows(const K& k, const FlashParams& p, const typename Shape<K>::Sums& o, typename Shape<K>::OfRows& sum, u32 line, u32 b, u32 kv,
                     u32 r0, u32 left) {

@@ -56,8 +56,8 @@ struct FlashParams {
     u32 share;
 };
 
-// Where boxes are copied, the offsets of queries, keys and values are the numbers of their first heads in the maps, and `share` heads of
-// queries read one of keys.
+// Offsets of queries, keys and values are the numbers of their first heads in the maps where boxes are copied; `share` heads of queries
+// read one of keys there.
 
 // Bits of `whole`: what starts and ends at multiples of 16 bytes, as copies need it (q, k with the past, v with the past, results), and
 // whether the mask's keys are neighbours, and in aligned pairs.

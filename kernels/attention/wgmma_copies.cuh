@@ -1,4 +1,4 @@
-// What fills the stages of attention by wgmma: a warpgroup whose threads copy, or one thread that starts copies of boxes.
+// Copies into the stages of attention by wgmma: by the threads of a warpgroup, or by boxes that one thread starts.
 #pragma once
 #include "wgmma_shape.cuh"
 #include "work.cuh"
@@ -50,9 +50,9 @@ DEV void box_of_4(u8* to, const TensorMap* map, u32 barrier, u32 x, u32 y, u32 z
                  : "memory");
 }
 
-// The same by boxes, of which one thread starts all. Maps: queries, keys, values, the mask. Positions in a map are component, line, head
-// and batch entry; heads begin where the tensor's part of a wider one does. The tile is number `tile` of the block, and `done` steps are
-// those of the tiles before.
+// Copies queries, keys and values by boxes, of which one thread starts all. Maps: queries, keys, values, the mask. Positions in a map
+// are component, line, head and batch entry; heads begin where the tensor's part of a wider one does. The tile is number `tile` of the
+// block, and `done` steps are those of the tiles before.
 template <class K> DEV void copy_boxes(const K& k, const FlashParams& p, const BlockWork<K>& w, u32 tile, u32 done) {
     typedef WgmmaShape<K> W;
     const u32 head = w.kv / p.share;

@@ -151,7 +151,7 @@ fn a_comparison_finds_the_layer_at_fault_of_an_engine_as_it_ships() {
     assert_eq!((&json["wanted"], &json["found"]), (&"reference".into(), &"cpu".into()));
     assert_eq!(json["at_fault"]["layers"][0], "tanh2");
     assert_eq!(json["first_layer_that_differs"]["name"], json["outputs"][0]["name"]);
-    // What differs is decided by the tolerance, and nothing is looked for where all agree.
+    // The tolerance decides which values differ; where all agree, nothing is looked for.
     let wide = builder().compare(&net, &x(), &settings.clone().tolerance(1.0, 1.0)).unwrap();
     assert!(wide.agrees() && wide.culprit.is_none());
     let not_asked = builder().compare(&net, &x(), &Compare::against(kiln::REFERENCE)).unwrap();

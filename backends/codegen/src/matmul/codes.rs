@@ -56,7 +56,7 @@ const OUTPUTS: usize = 4;
 /// Rows that it sums for.
 const ROWS: &[usize] = &[1, 4];
 /// More rows than these are products for tiles.
-const FEW: i64 = 64;
+pub const FEW: i64 = 64;
 
 crate::params! {
     /// A product of few rows by words of codes.
@@ -98,20 +98,24 @@ pub fn factor(site: &Site<'_>) -> Result<String, BackendError> {
     Ok(site.function("factor", &[("at", "u32")], "f32", &format!("(f32(x1(at)) - {zero}) * x2({part})")))
 }
 
+/// Rows of the first operand, if their number is known.
+pub fn rows(site: &Site<'_>) -> Option<i64> {
+    let (_, above) = site.graph.ty(site.input(0)?).dims.split_last()?;
+    above.iter().map(|d| d.as_const()).product()
+}
+
 /// Tactics of the kernel for few rows, for each of these numbers of threads that share the codes of an output.
 pub fn few_tactics(site: &Site<'_>, sharers: &[usize]) -> Result<Vec<Tactic>, BackendError> {
     let per_word = codes_of_word(site.dtype(1));
     let [along, _] = sharing(site.op()?.attrs())?;
-    let dims = |i: usize| site.input(i).map(|v| site.graph.ty(v).dims.clone()).unwrap_or_default();
-    let depth = dims(1).last().and_then(|d| d.as_const());
+    let depth = site.input(1).and_then(|v| site.graph.ty(v).dims.last()?.as_const());
     let Some(depth) = depth.filter(|k| k % per_word == 0) else {
         return unsupported(format!("words of {per_word} codes that do not fill the depth"));
     };
     if along % per_word != 0 && along < depth {
         return unsupported(format!("blocks of {along} elements, which words of {per_word} codes cross"));
     }
-    let rows = dims(0);
-    let rows = rows.split_last().and_then(|(_, d)| d.iter().map(|d| d.as_const()).product::<Option<i64>>());
+    let rows = rows(site);
     if rows.is_some_and(|n| n > FEW) {
         return unsupported(format!("more than {FEW} rows"));
     }

@@ -125,18 +125,8 @@ impl Pinned {
 
     /// Copies bytes to `at` and on to the device. The range may be written again once the stream has passed.
     pub fn send(&mut self, at: usize, bytes: &[u8], to: u64) -> Result<(), DriverError> {
-        let (Some(_), false) = (self.size.checked_sub(at).filter(|n| *n >= bytes.len()), bytes.is_empty())
-        else {
-            return Ok(());
-        };
-        let api = self.stream.gpu.api;
-        // SAFETY: `at + len` is within the memory (checked above); the caller passes an address of the device with
-        // room for the bytes.
-        unsafe {
-            let from = self.start.add(at);
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), from, bytes.len());
-            cu!(api, cuMemcpyHtoDAsync_v2(to, from.cast(), bytes.len(), self.stream.handle))
-        }
+        self.write(at, bytes);
+        self.put_part(&self.stream, at, to, bytes.len())
     }
 
     /// Writes bytes from its start on, before any transfer.

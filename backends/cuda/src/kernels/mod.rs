@@ -48,9 +48,9 @@ pub mod tables;
 mod transpose;
 pub mod wgmma;
 
-use kiln_backend::Target;
-use kiln_codegen::Kernel;
-use kiln_codegen::site::Site;
+use kiln_backend::{BackendError, Tactic, Target};
+use kiln_codegen::site::{Cx, Site};
+use kiln_codegen::{Body, Kernel, Launch, Views};
 use kiln_ir::infer::normalize_axis;
 
 /// All of them, by family.
@@ -89,6 +89,17 @@ pub const FAMILIES: &[&[Kernel]] = &[
     sort::select::KERNELS,
     sort::tiles::KERNELS,
 ];
+
+/// A kernel of one source for all of its tactics, whose inputs lie as their shapes say, and behind which no layer follows.
+pub const fn alone(
+    name: &'static str,
+    ops: &'static [&'static str],
+    tactics: fn(&Site<'_>) -> Result<Vec<Tactic>, BackendError>,
+    source: fn(&Site<'_>, &Tactic) -> Result<Body, BackendError>,
+    launch: fn(&Cx<'_>) -> Result<Vec<Launch>, BackendError>,
+) -> Kernel {
+    Kernel { name, ops, epilogue: false, views: Views::Whole, side_results: false, tactics, source, launch }
+}
 
 /// Factors of generic kernels' times over those of their bytes, by name; for others it is [`SLOW`].
 const SLOWNESS: &[(&str, f64)] =

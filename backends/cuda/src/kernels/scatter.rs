@@ -2,39 +2,35 @@
 
 pub mod sums;
 
+use super::alone;
 use super::divisor::{Divisor, Divisors};
 use super::shape::{input, moving, output, product, traffic};
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::scatter::combine;
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
 use kiln_codegen::views::coalesce;
-use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch};
 use kiln_ir::DType;
 use kiln_ops::scatter::SCATTER_ND;
 use kiln_ops::util::strides;
 
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[
-    kernel("scatter_elements.places", &["scatter_elements"], |cx| launch(cx, elements(cx)?)),
-    kernel("scatter_nd.places", &["scatter_nd"], |cx| launch(cx, tuples(cx)?)),
-];
-
-const fn kernel(
-    name: &'static str,
-    ops: &'static [&'static str],
-    launch: fn(&Cx<'_>) -> Result<Vec<Launch>, BackendError>,
-) -> Kernel {
-    Kernel {
-        name,
-        ops,
-        epilogue: false,
-        views: Views::Whole,
-        side_results: false,
+    alone(
+        "scatter_elements.places",
+        &["scatter_elements"],
         tactics,
-        source: |site, _| source(site),
-        launch,
-    }
-}
+        |site, _| source(site),
+        |cx| launch(cx, elements(cx)?),
+    ),
+    alone(
+        "scatter_nd.places",
+        &["scatter_nd"],
+        tactics,
+        |site, _| source(site),
+        |cx| launch(cx, tuples(cx)?),
+    ),
+];
 
 kiln_codegen::params! {
     /// Updates of places by words in scratch memory.
@@ -134,10 +130,8 @@ const MAX_RESULTS: usize = 1 << 27;
 /// The most updates of one place, for sums of floats.
 const MAX_UPDATES: usize = 1 << 24;
 
-fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
-    let op = site.op()?;
-    let t = site.out_dtype(0);
-    let mode = Mode::of(op.attrs().str("reduction").map_err(op_error)?, t)?;
+/// Elements of the result; refuses numbers of elements and indices that are not known, or for which there is no room.
+fn moved(site: &Site<'_>) -> Result<usize, BackendError> {
     let known =
         output(site, 0).and_then(|y| y.static_volume()).zip(input(site, 1).and_then(|i| product(&i.dims)));
     let Some((results, indices)) = known else {
@@ -146,6 +140,14 @@ fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
     if results > MAX_RESULTS || indices > MAX_UPDATES * 64 {
         return unsupported(format!("updates at once of {results} elements by {indices} indices"));
     }
+    Ok(results)
+}
+
+fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
+    let op = site.op()?;
+    let t = site.out_dtype(0);
+    let mode = Mode::of(op.attrs().str("reduction").map_err(op_error)?, t)?;
+    let results = moved(site)?;
     let name = if op.is(SCATTER_ND) { "scatter_nd.places" } else { "scatter_elements.places" };
     let estimate_ns = traffic(site).map(|bytes| {
         let words = results as f64 * mode.bytes(t) as f64 * 3.0;

@@ -21,7 +21,7 @@ use kiln_codegen::{Blocks, Body, Entry, Grid, Launch, Map};
 use kiln_ir::expr::{BinOp, Scalar, UnOp};
 
 /// Blocks that go on from tile to tile: as many as the largest device of sm_90a has multiprocessors.
-const BLOCKS: u64 = 132;
+pub const BLOCKS: u64 = 132;
 
 /// Work of a block: warpgroups one below the other or in turns, parts of 64 rows of each, columns, buffers,
 /// and the number of blocks that share a multiprocessor.

@@ -6,15 +6,13 @@ use crate::dialect::CUDA;
 use crate::frame::{cell, element};
 use crate::kernels::constants::structure;
 use crate::kernels::mma::Kind;
-use crate::kernels::wgmma::{begin_and_multiply, multiply_registers};
+use crate::kernels::wgmma::{BLOCKS, begin_and_multiply, multiply_registers};
 use kiln_backend::BackendError;
 use kiln_codegen::attention::{Problem, hidden_score};
 use kiln_codegen::site::{Cx, Site, op_error};
 use kiln_codegen::{Blocks, Body, Entry, Grid, Launch};
 use kiln_ir::DType;
 
-/// Multiprocessors of the largest device of sm_90a.
-const BLOCKS: usize = 132;
 /// The input that is the past keys.
 const PAST: usize = 4;
 /// The input that is the number of keys that are not padding.
@@ -294,7 +292,7 @@ pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
     let blocks = p.batch * kv_heads * rows.div_ceil(tile.rows).max(1) * parts;
     let maps = boxes.map_or_else(Vec::new, |b| b.maps);
     // Blocks that have a multiprocessor for themselves go on from tile to tile.
-    let blocks = if tile.boxes && tile.resident() == Some(1) { blocks.min(BLOCKS) } else { blocks };
+    let blocks = if tile.boxes && tile.resident() == Some(1) { blocks.min(BLOCKS as usize) } else { blocks };
     let flash = Launch { maps, ..Launch::map(0, words.clone()).on(Grid::Groups(blocks as u64)) };
     if tile.split == 1 {
         return Ok(vec![flash]);

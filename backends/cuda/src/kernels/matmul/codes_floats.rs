@@ -8,6 +8,7 @@ use crate::kernels::cost::{Device, LAUNCH_NS, Product};
 use crate::kernels::wgmma::operands::{Lies, spread_map};
 use crate::kernels::wgmma::{STAGE_BYTES, Tile, has_wgmma};
 use kiln_backend::{BackendError, Tactic, Target};
+use kiln_codegen::matmul::codes::{FEW, rows};
 use kiln_codegen::site::{Cx, Site, unsupported};
 use kiln_codegen::{Body, Entry, Grid, Launch, Map};
 use kiln_ir::DType;
@@ -16,14 +17,17 @@ use kiln_ir::DType;
 const SIZE: usize = 2;
 /// Elements that a thread makes of codes.
 const NEIGHBOURS: usize = 8;
-/// Rows up to which weights are read once by other kernels.
-const FEW: i64 = 64;
 /// The entry point behind that of the product.
 const MAKE: usize = 1;
 
 /// Whether a kernel of the table takes a side result.
 pub const fn side_results(_: &Tile) -> bool {
     false
+}
+
+/// Columns of the product, if their number is known.
+fn columns(site: &Site<'_>) -> Option<usize> {
+    usize::try_from(site.graph.ty(site.input(1)?).dims.first()?.as_const()?).ok()
 }
 
 /// The nanoseconds in which codes are read and floats written.
@@ -40,15 +44,12 @@ pub fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, 
         return unsupported("wgmma of codes by rows of another type than f16 and bf16");
     }
     let (depth, _) = depth(site)?;
-    let sizes = |i: usize| site.input(i).map(|v| site.graph.ty(v).dims.clone()).unwrap_or_default();
-    let columns = sizes(1).first().and_then(|d| d.as_const()).and_then(|n| usize::try_from(n).ok());
+    let columns = columns(site);
     let Some(columns) = columns.filter(|n| n.checked_mul(depth).is_some_and(|n| n <= u32::MAX as usize))
     else {
         return unsupported("a matrix of an unknown number of weights, or of more than 2^32");
     };
-    let rows = sizes(0);
-    let rows = rows.split_last().and_then(|(_, d)| d.iter().map(|d| d.as_const()).product::<Option<i64>>());
-    if rows.is_some_and(|n| n <= FEW) {
+    if rows(site).is_some_and(|n| n <= FEW) {
         return unsupported(format!("no more than {FEW} rows"));
     }
     tile.check(Lies::along(columns))?;
@@ -60,9 +61,8 @@ pub fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, 
 
 /// Returns the body: kernel files, constants and entry points.
 pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
-    let columns = site.input(1).and_then(|v| site.graph.ty(v).dims.first()?.as_const());
     let kind = kind(site.dtype(0))?;
-    let mut body = tile.body(site, kind, Lies::along(columns.unwrap_or(0).max(0) as usize), &FILES);
+    let mut body = tile.body(site, kind, Lies::along(columns(site).unwrap_or(0)), &FILES);
     body.code += &(of_codes(site, STAGE_BYTES / SIZE)? + &alias("CodesMma", &kind.instruction()));
     body.files.push("matmul/codes_floats");
     body.entries.push(Entry::threads("codes_floats").silent());

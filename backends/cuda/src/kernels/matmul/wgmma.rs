@@ -105,13 +105,12 @@ pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
     let batch = volume / (rows * n).max(1);
     let size = element_bytes(cx);
     let step = STAGE_BYTES / size;
-    let map = |input, dims, block| matrices(input, size, dims, block);
     let of_b = match (trans, Lies::along(n)) {
         (true, Lies::Spread) if shared => spread_map(size, k, n, tile.n),
-        (true, _) => map(1, [c, r, batch], [step, tile.n, 1]),
-        _ => map(1, [c, r, batch], [64, step, 1]),
+        (true, _) => matrices(1, size, [c, r, batch], [step, tile.n, 1]),
+        _ => matrices(1, size, [c, r, batch], [64, step, 1]),
     };
-    let maps = vec![map(0, [k, rows, batch], [step, tile.m(), 1]), of_b];
+    let maps = vec![matrices(0, size, [k, rows, batch], [step, tile.m(), 1]), of_b];
     let tiles = rows.div_ceil(tile.m()) * n.div_ceil(tile.n) * batch;
     let params = WgmmaMatmulParams {
         rows,

@@ -1,37 +1,27 @@
 //! Sums of floats at many places at once in f32, in the order in which threads come: not deterministic, but with half the traffic.
 
-use super::{Places, elements, tuples};
+use super::{Places, elements, moved, tuples};
 use crate::dialect::CUDA;
 use crate::frame::{cell, element};
-use crate::kernels::shape::{input, moving, output, product, traffic};
+use crate::kernels::alone;
+use crate::kernels::shape::{moving, traffic};
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
-use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch};
 use kiln_ir::DType;
 use kiln_ops::scatter::SCATTER_ND;
 
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[
-    kernel("scatter_elements.sums", &["scatter_elements"], |cx| launch(cx, elements(cx)?)),
-    kernel("scatter_nd.sums", &["scatter_nd"], |cx| launch(cx, tuples(cx)?)),
-];
-
-const fn kernel(
-    name: &'static str,
-    ops: &'static [&'static str],
-    launch: fn(&Cx<'_>) -> Result<Vec<Launch>, BackendError>,
-) -> Kernel {
-    Kernel {
-        name,
-        ops,
-        epilogue: false,
-        views: Views::Whole,
-        side_results: false,
+    alone(
+        "scatter_elements.sums",
+        &["scatter_elements"],
         tactics,
-        source: |site, _| source(site),
-        launch,
-    }
-}
+        |site, _| source(site),
+        |cx| launch(cx, elements(cx)?),
+    ),
+    alone("scatter_nd.sums", &["scatter_nd"], tactics, |site, _| source(site), |cx| launch(cx, tuples(cx)?)),
+];
 
 /// Updates of a thread, and elements of the result of one, where they lie together.
 const UPDATES: usize = 4;
@@ -44,14 +34,7 @@ fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
     if !adds || !matches!(t, DType::F16 | DType::BF16 | DType::F32) {
         return unsupported("sums in f32 of other than added floats");
     }
-    let known =
-        output(site, 0).and_then(|y| y.static_volume()).zip(input(site, 1).and_then(|i| product(&i.dims)));
-    let Some((results, indices)) = known else {
-        return unsupported("updates at once of numbers of elements that are not known");
-    };
-    if results > super::MAX_RESULTS || indices > super::MAX_UPDATES * 64 {
-        return unsupported(format!("updates at once of {results} elements by {indices} indices"));
-    }
+    let results = moved(site)?;
     let name = if op.is(SCATTER_ND) { "scatter_nd.sums" } else { "scatter_elements.sums" };
     let estimate_ns =
         traffic(site).map(|bytes| moving(site.target, results as f64 * 12.0 + bytes, 1.3) + 4000.0);

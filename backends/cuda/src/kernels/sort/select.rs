@@ -1,23 +1,15 @@
 //! The first elements of long lines, selected by the digits of their keys.
 
 use super::keyed::{check, kept, keyed, sizes, slot_bytes};
+use crate::kernels::alone;
 use crate::kernels::shape::{moving, traffic};
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Cx, Site, unsupported};
-use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch};
 use kiln_ir::DType;
 
 /// The kernels.
-pub const KERNELS: &[Kernel] = &[Kernel {
-    name: "topk.select",
-    ops: &["topk"],
-    epilogue: false,
-    views: Views::Whole,
-    side_results: false,
-    tactics,
-    source: |site, _| source(site),
-    launch,
-}];
+pub const KERNELS: &[Kernel] = &[alone("topk.select", &["topk"], tactics, |site, _| source(site), launch)];
 
 kiln_codegen::params! {
     /// The first elements of lines, selected by blocks.
