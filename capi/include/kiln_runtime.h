@@ -915,6 +915,13 @@ struct kiln_error_t *kiln_refitter_refit(struct kiln_refitter_t *refitter,
                                          struct kiln_bytes_t **json);
 
 /**
+ * Lists as JSON the seconds that each phase of the last refit took: "read" (waiting for other refits, and weights on the device),
+ * "derived" (weights computed from others), "checked" and "loaded" (onto the device, of an engine). All are 0 before the first refit.
+ */
+struct kiln_error_t *kiln_refitter_times(struct kiln_refitter_t *refitter,
+                                         struct kiln_bytes_t **json);
+
+/**
  * Returns the plan with the new weights. The refitter is used up and can only be freed.
  */
 struct kiln_error_t *kiln_refitter_plan(struct kiln_refitter_t *refitter, struct kiln_bytes_t **plan);

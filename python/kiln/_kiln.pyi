@@ -1,7 +1,7 @@
 """The native half of the package. Public names are those of the package `kiln`; this file describes what both use."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Unpack, final
+from typing import Any, Final, TypedDict, Unpack, final, type_check_only
 
 from kiln._options import BuildOptions, OptionNames, Profile
 from kiln._types import DTypeLike, ModelLike, OutputAllocator, Path, TensorLike
@@ -647,8 +647,17 @@ class Refitter:
     def refit_async(self) -> RefitTask:
         """Starts a refit on a thread of its own. The refitter can be used again once it was waited for."""
     def refit(self) -> RefitReport: ...
+    def times(self) -> RefitTimes:
+        """Seconds that each phase of the last refit took; zeros before the first."""
     def plan(self) -> bytes:
         """The plan with the weights put in so far."""
+
+@type_check_only
+class RefitTimes(TypedDict):
+    read: float
+    derived: float
+    checked: float
+    loaded: float
 
 @final
 class RefitTask:

@@ -6,7 +6,7 @@ use crate::scope::{detached, try_lock};
 use crate::tensor::Tensor;
 use kiln::{RuntimeError, WeightsRole};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 use std::ffi::c_void;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -249,6 +249,17 @@ impl Refitter {
 
     fn refit(&self, py: Python<'_>) -> PyResult<RefitReport> {
         self.with(py, |r| r.refit()).map(RefitReport)
+    }
+
+    /// Seconds of each phase of the last refit.
+    fn times<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let t = self.get_from(py, |r| r.times())?;
+        let times = PyDict::new(py);
+        let phases = [("read", t.read), ("derived", t.derived), ("checked", t.checked), ("loaded", t.loaded)];
+        for (phase, time) in phases {
+            times.set_item(phase, time.as_secs_f64())?;
+        }
+        Ok(times)
     }
 
     /// The plan with the weights put in so far; of a plan's refitter it is the last call.

@@ -60,6 +60,16 @@ def test_weights_are_replaced_by_name(refittable, weights, images, expected):
     np.testing.assert_array_equal(logits(again, images), logits(refittable, images))
 
 
+def test_phases_of_a_refit_are_timed(refittable, weights):
+    r = refittable.refitter()
+    assert r.times() == {"read": 0, "derived": 0, "checked": 0, "loaded": 0}
+    for name, data in weights.items():
+        r.set(name, data)
+    r.refit_async().wait()
+    times = r.times()
+    assert all(0 < times[phase] < 60 for phase in ("read", "checked", "loaded")), times
+
+
 def test_weights_are_replaced_by_layer_and_role(refittable, weights, images, expected):
     r = refittable.refitter()
     roles = r.get_all_roles()

@@ -76,7 +76,7 @@ const LOAD_OPTIONS: &[Row] = &[
     ("automatic_weight_budget", "KILN_WEIGHT_BUDGET_AUTOMATIC", "\"auto\""),
 ];
 
-/// Functions of the refitter that set something or begin the refit.
+/// Functions of the refitter with names of their own in C: those that set something, begin the refit, or report on it.
 const REFITTER: &[Row] = &[
     ("of_plan", "kiln_refitter_of_plan", "of_plan"),
     ("set", "kiln_refitter_set", "set"),
@@ -91,6 +91,7 @@ const REFITTER: &[Row] = &[
     ("get_missing", "kiln_refitter_missing", "get_missing"),
     ("refit", "kiln_refitter_refit", "refit"),
     ("refit_async", "kiln_refitter_start", "refit_async"),
+    ("times", "kiln_refitter_times", "times"),
     ("into_plan", "kiln_refitter_plan", "plan"),
 ];
 

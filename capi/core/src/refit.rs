@@ -7,7 +7,7 @@ use crate::error::{Fail, guard, kiln_error_t, quietly};
 use crate::handle::{self, Exclusive, Out};
 use crate::tensor::Given;
 use crate::text;
-use kiln::{Plan, RefitReport, RefitTask, Refitter, WeightsRole};
+use kiln::{Plan, RefitReport, RefitTask, RefitTimes, Refitter, WeightsRole};
 use serde_json::{Value, json as object};
 use std::ffi::{c_char, c_void};
 
@@ -106,6 +106,13 @@ fn busy(held: &Held) -> Fail {
 pub(crate) fn report(report: &RefitReport) -> Value {
     let RefitReport { replaced, derived, warnings } = report;
     object!({"replaced": replaced, "derived": derived, "warnings": warnings})
+}
+
+/// Times of phases in seconds.
+fn times_of(t: &RefitTimes) -> Value {
+    let [read, derived, checked, loaded] =
+        [t.read, t.derived, t.checked, t.loaded].map(|phase| phase.as_secs_f64());
+    object!({"read": read, "derived": derived, "checked": checked, "loaded": loaded})
 }
 
 /// Makes a refitter of an engine, whose contexts use the new weights from their next run on. The plan must be built with refit.
@@ -323,6 +330,24 @@ pub unsafe extern "C" fn kiln_refitter_refit(
             if let Some(out) = out {
                 out.put(report(&made).into());
             }
+        }
+        Ok(())
+    })
+}
+
+/// Lists as JSON the seconds that each phase of the last refit took: "read" (waiting for other refits, and weights on the device),
+/// "derived" (weights computed from others), "checked" and "loaded" (onto the device, of an engine). All are 0 before the first refit.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kiln_refitter_times(
+    refitter: *mut kiln_refitter_t,
+    json: *mut *mut kiln_bytes_t,
+) -> *mut kiln_error_t {
+    guard(|| {
+        // SAFETY: pointers as the header wants them.
+        unsafe {
+            let out = Out::new(json, "json")?;
+            let times = with(refitter, |r| Ok(r.times()))?;
+            out.put(times_of(&times).into());
         }
         Ok(())
     })

@@ -260,8 +260,14 @@ static void weights(const char *path, const char *backend) {
     OK(kiln_refitter_missing(refitter, &json));
     has(json, "[]");
     OK(kiln_refitter_set_validation(refitter, false));
+    OK(kiln_refitter_times(refitter, &json));
+    has(json, "\"checked\":0.0,");
     OK(kiln_refitter_refit(refitter, &json));
     has(json, "\"replaced\":2");
+    OK(kiln_refitter_times(refitter, &json));
+    const char *checked = strstr(kiln_bytes_data(json), "\"checked\":");
+    TRUE(checked != NULL && strtod(checked + strlen("\"checked\":"), NULL) > 0.0);
+    kiln_bytes_destroy(json);
     OK(kiln_refitter_plan(refitter, &plan));
     kiln_refitter_destroy(refitter);
     OK(kiln_engine_from_bytes(kiln_bytes_data(plan), kiln_bytes_size(plan), NULL, &engine));
