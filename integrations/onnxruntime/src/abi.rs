@@ -2,7 +2,7 @@
 
 use ort_sys::{
     OrtAllocator, OrtApiBase, OrtEpDevice, OrtGraph, OrtHardwareDevice, OrtKernelContext, OrtKeyValuePairs,
-    OrtLogger, OrtMemoryInfo, OrtNode, OrtRunOptions, OrtSessionOptions, OrtStatusPtr,
+    OrtLogger, OrtMemoryInfo, OrtNode, OrtRunOptions, OrtSessionOptions, OrtStatusPtr, OrtValue,
 };
 use std::ffi::{c_char, c_int, c_void};
 
@@ -31,6 +31,38 @@ pub struct EpApi {
         *const *const OrtNode,
         usize,
         *const FusionOptions,
+    ) -> OrtStatusPtr,
+    _add_single_node: usize,
+    _node_name: usize,
+    pub add_allocator_info: unsafe extern "C" fn(*mut OrtEpDevice, *const OrtMemoryInfo) -> OrtStatusPtr,
+    _memory_device: usize,
+    /// The memory of a tensor; NULL for values that are none.
+    pub value_memory_device: unsafe extern "C" fn(*const OrtValue) -> *const MemoryDevice,
+    _memory_devices_are_equal: usize,
+    pub memory_device_type: unsafe extern "C" fn(*const MemoryDevice) -> c_int,
+    pub memory_device_memory_type: unsafe extern "C" fn(*const MemoryDevice) -> c_int,
+    pub memory_device_vendor: unsafe extern "C" fn(*const MemoryDevice) -> u32,
+    pub memory_device_id: unsafe extern "C" fn(*const MemoryDevice) -> u32,
+}
+
+/// Memory of the host or of a device.
+#[repr(C)]
+pub struct MemoryDevice {
+    _unused: [u8; 0],
+}
+
+/// Copies tensors between host and devices.
+#[repr(C)]
+pub struct DataTransfer {
+    pub version: u32,
+    pub release: unsafe extern "C" fn(*mut DataTransfer),
+    pub can_copy: unsafe extern "C" fn(*const DataTransfer, *const MemoryDevice, *const MemoryDevice) -> bool,
+    pub copy_tensors: unsafe extern "C" fn(
+        *mut DataTransfer,
+        *mut *const OrtValue,
+        *mut *mut OrtValue,
+        *mut *mut c_void,
+        usize,
     ) -> OrtStatusPtr,
 }
 
@@ -157,5 +189,7 @@ mod tests {
             (8, 4)
         );
         assert_eq!(offset_of!(EpApi, add_nodes_to_fuse), 16);
+        assert_eq!((offset_of!(EpApi, add_allocator_info), offset_of!(EpApi, memory_device_id)), (40, 96));
+        assert_eq!((size_of::<DataTransfer>(), offset_of!(DataTransfer, copy_tensors)), (32, 24));
     }
 }

@@ -5,6 +5,7 @@ use crate::claim::{claims, model_of};
 use crate::compatibility::needs;
 use crate::compiled::{Part, State, check_backend};
 use crate::context_node;
+use crate::device::{self, Device};
 use crate::error::Fail;
 use crate::model::Reader;
 use crate::options::{NAME, Options};
@@ -25,6 +26,8 @@ pub struct Provider {
     ort: Ort,
     logger: *const OrtLogger,
     options: Options,
+    /// The device whose memory holds values; `None` for host memory.
+    device: Option<&'static Device>,
     /// Description of where the plans of compiled models run.
     needs: CString,
     /// Whether parts were compiled. ONNX Runtime 1.23 counts the names of fused nodes anew with each question, so that only the
@@ -33,7 +36,12 @@ pub struct Provider {
 }
 
 impl Provider {
-    pub fn new(ort: Ort, logger: *const OrtLogger, options: Options) -> Provider {
+    pub fn new(
+        ort: Ort,
+        logger: *const OrtLogger,
+        options: Options,
+        device: Option<&'static Device>,
+    ) -> Provider {
         let ep = Ep {
             version: VERSION,
             name,
@@ -50,7 +58,7 @@ impl Provider {
             compatibility: Some(compatibility),
         };
         let needs = CString::new(needs(&options)).unwrap_or_default();
-        Provider { ep, ort, logger, options, needs, compiled: AtomicBool::new(false) }
+        Provider { ep, ort, logger, options, device, needs, compiled: AtomicBool::new(false) }
     }
 
     /// Hands it to ONNX Runtime.
@@ -63,8 +71,10 @@ impl Provider {
     }
 }
 
-unsafe extern "C" fn name(_: *const Ep) -> *const c_char {
-    NAME.as_ptr()
+unsafe extern "C" fn name(ep: *const Ep) -> *const c_char {
+    // SAFETY: the provider that `into_raw` handed over.
+    let device = unsafe { (*ep.cast::<Provider>()).device };
+    device.map_or(NAME, |_| device::NAME).as_ptr()
 }
 
 unsafe extern "C" fn compatibility(ep: *mut Ep, _: *const OrtGraph) -> *const c_char {
@@ -177,7 +187,7 @@ fn compile_one(
             ));
         }
         part.state = Mutex::new(State::of(built));
-        return Ok((Node::new(provider.ort, part), std::ptr::null_mut()));
+        return Ok((Node::new(provider.ort, part, provider.device), std::ptr::null_mut()));
     }
     let all: Vec<usize> = (0..read.nodes.len()).collect();
     let proto = model_of(&reader, &read, &all).map_err(|r| Fail::new(r.why()))?;
@@ -197,7 +207,7 @@ fn compile_one(
             model.io_tensors().iter().all(|t| t.mode != kiln::IoMode::Input || !t.dims.is_empty());
         let built = match part.build(&request, &[]) {
             Err(_) if !ranks_known && !provider.options.context_enable => {
-                return Ok((Node::new(provider.ort, part), context));
+                return Ok((Node::new(provider.ort, part, provider.device), context));
             }
             built => built?,
         };
@@ -221,7 +231,7 @@ fn compile_one(
         }
         part.state = Mutex::new(State::of(built));
     }
-    Ok((Node::new(provider.ort, part), context))
+    Ok((Node::new(provider.ort, part, provider.device), context))
 }
 
 /// Writes the model of a part into the folder of stored engines.

@@ -3,6 +3,7 @@
 use crate::abi::{ApiBase, Ep, Factory, VERSION};
 use crate::compatibility;
 use crate::compiled::{check_exists, load_layers};
+use crate::device::{self, Device};
 use crate::ep::{self, Provider};
 use crate::error::{Fail, quietly};
 use crate::options::{NAME, Options, PREFIX};
@@ -11,19 +12,30 @@ use ort_sys::{
     OrtAllocator, OrtEpDevice, OrtHardwareDevice, OrtHardwareDeviceType, OrtKeyValuePairs, OrtLogger,
     OrtLoggingLevel, OrtMemoryInfo, OrtSessionOptions, OrtStatusPtr,
 };
-use std::ffi::{c_char, c_int, c_void};
-
-/// Vendor of NVIDIA's devices.
-const NVIDIA: u32 = 0x10DE;
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::sync::{Mutex, PoisonError};
 
 /// A factory. ONNX Runtime sees its first field.
 #[repr(C)]
 struct Maker {
     factory: Factory,
     ort: Ort,
+    /// Whether its providers keep values in the memory of devices of CUDA.
+    on_device: bool,
+    /// Descriptions of that memory. ONNX Runtime keeps their addresses.
+    memory: Mutex<Vec<*mut OrtMemoryInfo>>,
 }
 
-/// Makes the factory of providers.
+impl Drop for Maker {
+    fn drop(&mut self) {
+        for info in self.memory.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            // SAFETY: a description that was made for this factory, whose devices are gone.
+            unsafe { (self.ort.api.ReleaseMemoryInfo)(info) };
+        }
+    }
+}
+
+/// Makes the factories of providers: of the one for host memory, and of the one for device memory.
 ///
 /// # Safety
 /// ONNX Runtime calls it, with what its interface says.
@@ -50,7 +62,7 @@ pub unsafe extern "C" fn CreateEpFactories(
         if room == 0 {
             return Err(Fail::argument("there is no room for a factory"));
         }
-        let factory = Factory {
+        let table = || Factory {
             version: VERSION,
             name,
             vendor,
@@ -66,17 +78,20 @@ pub unsafe extern "C" fn CreateEpFactories(
             is_stream_aware,
             create_stream,
         };
-        let made = Box::into_raw(Box::new(Maker { factory, ort }));
-        // SAFETY: an array with room for one, and a place for a number.
-        unsafe {
-            factories.write(made.cast());
-            count.write(1);
+        for (i, on_device) in [false, true].into_iter().enumerate().take(room) {
+            let made =
+                Box::into_raw(Box::new(Maker { factory: table(), ort, on_device, memory: Mutex::default() }));
+            // SAFETY: an array with room for so many, and a place for a number.
+            unsafe {
+                factories.add(i).write(made.cast());
+                count.write(i + 1);
+            }
         }
         Ok(())
     })
 }
 
-/// Frees the factory.
+/// Frees a factory.
 ///
 /// # Safety
 /// ONNX Runtime calls it once, with what [`CreateEpFactories`] made.
@@ -90,8 +105,10 @@ pub unsafe extern "C" fn ReleaseEpFactory(factory: *mut Factory) -> OrtStatusPtr
     OrtStatusPtr::default()
 }
 
-unsafe extern "C" fn name(_: *const Factory) -> *const c_char {
-    NAME.as_ptr()
+unsafe extern "C" fn name(factory: *const Factory) -> *const c_char {
+    // SAFETY: a factory of this library.
+    let on_device = unsafe { (*factory.cast::<Maker>()).on_device };
+    if on_device { device::NAME.as_ptr() } else { NAME.as_ptr() }
 }
 
 unsafe extern "C" fn vendor(_: *const Factory) -> *const c_char {
@@ -115,7 +132,16 @@ unsafe extern "C" fn supported_devices(
     found_count: *mut usize,
 ) -> OrtStatusPtr {
     // SAFETY: the factory of this library.
-    let ort = unsafe { (*factory.cast::<Maker>()).ort };
+    let (ort, on_device) = unsafe { ((*factory.cast::<Maker>()).ort, (*factory.cast::<Maker>()).on_device) };
+    if on_device {
+        // SAFETY: as ONNX Runtime calls this function.
+        return guard(&ort, || unsafe {
+            let made = devices_of_cuda(&ort, factory, std::slice::from_raw_parts(devices, count))?;
+            found_count.write(made.len().min(room));
+            made.into_iter().take(room).enumerate().for_each(|(i, one)| found.add(i).write(one));
+            Ok(())
+        });
+    }
     guard(&ort, || {
         let mut made = 0;
         for i in 0..count {
@@ -126,7 +152,7 @@ unsafe extern "C" fn supported_devices(
                 let backend = match kind {
                     OrtHardwareDeviceType::OrtHardwareDeviceType_CPU => None,
                     OrtHardwareDeviceType::OrtHardwareDeviceType_GPU => {
-                        let nvidia = (ort.api.HardwareDevice_VendorId)(device) == NVIDIA;
+                        let nvidia = (ort.api.HardwareDevice_VendorId)(device) == device::NVIDIA;
                         Some(if nvidia { c"cuda" } else { c"wgpu" })
                     }
                     OrtHardwareDeviceType::OrtHardwareDeviceType_NPU => continue,
@@ -154,21 +180,99 @@ unsafe extern "C" fn supported_devices(
     })
 }
 
+/// The devices of the provider for device memory. Where ONNX Runtime lists no GPU of NVIDIA's although the driver has one, as in
+/// containers, the processor stands in for it: the memory is the driver's in any case.
+///
+/// # Safety
+/// The factory of this library, and hardware that lives as long as the call.
+unsafe fn devices_of_cuda(
+    ort: &Ort,
+    factory: *mut Factory,
+    hardware: &[*const OrtHardwareDevice],
+) -> Result<Vec<*mut OrtEpDevice>, Fail> {
+    // SAFETY: the table's functions for hardware that lives.
+    let kind = |d: *const OrtHardwareDevice| unsafe {
+        ((ort.api.HardwareDevice_Type)(d), (ort.api.HardwareDevice_VendorId)(d))
+    };
+    let gpu = OrtHardwareDeviceType::OrtHardwareDeviceType_GPU;
+    let mut gpus = hardware.iter().copied().filter(|&d| kind(d) == (gpu, device::NVIDIA));
+    let cpu = OrtHardwareDeviceType::OrtHardwareDeviceType_CPU;
+    let processor = hardware.iter().copied().find(|&d| kind(d).0 == cpu);
+    let mut made = Vec::new();
+    for number in 0..device::devices() {
+        let Some(hardware) = gpus.next().or(processor) else { break };
+        let text = CString::new(number.to_string()).unwrap_or_default();
+        let (mut facts, mut options, mut one) =
+            (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: the table's functions, with texts that they copy and places for pointers.
+        unsafe {
+            (ort.api.CreateKeyValuePairs)(&raw mut facts);
+            (ort.api.CreateKeyValuePairs)(&raw mut options);
+            (ort.api.AddKeyValuePair)(facts, device::NUMBER.as_ptr(), text.as_ptr());
+            (ort.api.AddKeyValuePair)(options, c"kiln_backend".as_ptr(), device::BACKEND.as_ptr());
+            (ort.api.AddKeyValuePair)(options, c"device_id".as_ptr(), text.as_ptr());
+            let status = (ort.ep.create_ep_device)(factory, hardware, facts, options, &raw mut one);
+            (ort.api.ReleaseKeyValuePairs)(facts);
+            (ort.api.ReleaseKeyValuePairs)(options);
+            ort.check(status)?;
+            let memory = device::describe(ort, number)?;
+            let maker = &*factory.cast::<Maker>();
+            maker.memory.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
+            ort.check((ort.ep.add_allocator_info)(one, memory))?;
+        }
+        made.push(one);
+    }
+    Ok(made)
+}
+
+/// The device of a session of the provider for device memory, by the facts about it. Options that name another backend or device are
+/// refused.
+///
+/// # Safety
+/// The facts live as long as the call.
+unsafe fn device_of(
+    ort: &Ort,
+    facts: &[*const OrtKeyValuePairs],
+    options: &Options,
+) -> Result<&'static Device, Fail> {
+    let [facts] = facts else {
+        return Err(Fail::argument(format!(
+            "{} takes one device, was given {}",
+            device::NAME.to_string_lossy(),
+            facts.len()
+        )));
+    };
+    // SAFETY: the table's function, as the caller vouches.
+    let number = unsafe { text((ort.api.GetKeyValue)(*facts, device::NUMBER.as_ptr())) };
+    let backend = device::BACKEND.to_string_lossy();
+    if options.backend.as_deref() != Some(&*backend) || options.device.as_deref() != Some(&number) {
+        return Err(Fail::argument(format!(
+            "options kiln_backend and device_id are {backend} and {number} with this device; take {} for others",
+            NAME.to_string_lossy()
+        )));
+    }
+    device::device(number.parse().map_err(|_| Fail::argument(format!("device {number} is not a number")))?)
+}
+
 unsafe extern "C" fn create_ep(
     factory: *mut Factory,
     _: *const *const OrtHardwareDevice,
-    _: *const *const OrtKeyValuePairs,
-    _: usize,
+    facts: *const *const OrtKeyValuePairs,
+    count: usize,
     session: *const OrtSessionOptions,
     logger: *const OrtLogger,
     ep: *mut *mut Ep,
 ) -> OrtStatusPtr {
     // SAFETY: the factory of this library.
-    let ort = unsafe { (*factory.cast::<Maker>()).ort };
+    let (ort, on_device) = unsafe { ((*factory.cast::<Maker>()).ort, (*factory.cast::<Maker>()).on_device) };
     guard(&ort, || {
-        // SAFETY: the session's options, and a place for a pointer.
+        // SAFETY: the session's options, facts about so many devices, and a place for a pointer.
         unsafe {
-            let options = options(&ort, session)?;
+            let options = options(&ort, session, if on_device { device::PREFIX } else { PREFIX })?;
+            let device = match on_device {
+                true => Some(device_of(&ort, std::slice::from_raw_parts(facts, count), &options)?),
+                false => None,
+            };
             // Here, as errors of later questions are only logged.
             check_exists(&options)?;
             for note in &options.notes {
@@ -177,14 +281,14 @@ unsafe extern "C" fn create_ep(
             for library in &options.layers {
                 load_layers(library)?;
             }
-            ep.write(Provider::new(ort, logger, options).into_raw());
+            ep.write(Provider::new(ort, logger, options, device).into_raw());
         }
         Ok(())
     })
 }
 
 /// The options of a session that are for this provider, and those on compiled models.
-unsafe fn options(ort: &Ort, session: *const OrtSessionOptions) -> Result<Options, Fail> {
+unsafe fn options(ort: &Ort, session: *const OrtSessionOptions, prefix: &str) -> Result<Options, Fail> {
     let mut pairs = std::ptr::null_mut();
     let (mut keys, mut values, mut count) = (std::ptr::null(), std::ptr::null(), 0);
     // SAFETY: the table's functions; texts live until the pairs are freed, and are copied before.
@@ -195,7 +299,7 @@ unsafe fn options(ort: &Ort, session: *const OrtSessionOptions) -> Result<Option
         (ort.api.ReleaseKeyValuePairs)(pairs);
         all
     };
-    let own = all.iter().filter_map(|(k, v)| Some((k.strip_prefix(PREFIX)?, v.as_str())));
+    let own = all.iter().filter_map(|(k, v)| Some((k.strip_prefix(prefix)?, v.as_str())));
     let mut options = Options::read(own)?;
     let find = |key: &str| all.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
     options.context_enable = find("ep.context_enable") == Some("1");
@@ -226,21 +330,34 @@ unsafe extern "C" fn validate(
 }
 
 unsafe extern "C" fn create_allocator(
-    _: *mut Factory,
-    _: *const OrtMemoryInfo,
+    factory: *mut Factory,
+    memory: *const OrtMemoryInfo,
     _: *const OrtKeyValuePairs,
     allocator: *mut *mut OrtAllocator,
 ) -> OrtStatusPtr {
-    // SAFETY: a place for a pointer; NULL stands for host memory.
-    unsafe { allocator.write(std::ptr::null_mut()) };
-    OrtStatusPtr::default()
+    // SAFETY: the factory of this library.
+    let (ort, on_device) = unsafe { ((*factory.cast::<Maker>()).ort, (*factory.cast::<Maker>()).on_device) };
+    guard(&ort, || {
+        // SAFETY: memory that this factory described, and a place for a pointer; NULL stands for host memory.
+        unsafe {
+            let made = if on_device { device::make_allocator(ort, memory)? } else { std::ptr::null_mut() };
+            allocator.write(made);
+        }
+        Ok(())
+    })
 }
 
-unsafe extern "C" fn release_allocator(_: *mut Factory, _: *mut OrtAllocator) {}
+unsafe extern "C" fn release_allocator(_: *mut Factory, allocator: *mut OrtAllocator) {
+    // SAFETY: what `create_allocator` made, which nobody uses any more.
+    unsafe { device::release_allocator(allocator) };
+}
 
-unsafe extern "C" fn create_data_transfer(_: *mut Factory, transfer: *mut *mut c_void) -> OrtStatusPtr {
-    // SAFETY: a place for a pointer; NULL: nothing is to be copied between devices.
-    unsafe { transfer.write(std::ptr::null_mut()) };
+unsafe extern "C" fn create_data_transfer(factory: *mut Factory, transfer: *mut *mut c_void) -> OrtStatusPtr {
+    // SAFETY: the factory of this library, and a place for a pointer; NULL: nothing is to be copied between devices.
+    unsafe {
+        let maker = &*factory.cast::<Maker>();
+        transfer.write(if maker.on_device { device::make_transfer(maker.ort) } else { std::ptr::null_mut() });
+    }
     OrtStatusPtr::default()
 }
 

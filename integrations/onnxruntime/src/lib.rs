@@ -8,6 +8,7 @@ mod claim;
 mod compatibility;
 mod compiled;
 mod context_node;
+mod device;
 mod ep;
 mod error;
 mod factory;

@@ -2,11 +2,12 @@
 
 use crate::abi::{ComputeInfo, VERSION};
 use crate::compiled::{Built, Given, Part};
+use crate::device::{self, Device};
 use crate::error::{Fail, quietly};
 use crate::ort::{Ort, guard};
 use crate::values::{View, deliver};
-use kiln::{IoMode, Tensor};
-use ort_sys::{OrtKernelContext, OrtStatusPtr};
+use kiln::{IoMode, IoTensor, Tensor};
+use ort_sys::{OrtKernelContext, OrtStatusPtr, OrtValue};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -14,15 +15,17 @@ use std::sync::Arc;
 #[repr(C)]
 pub struct Node {
     info: ComputeInfo,
-    ort: Ort,
+    pub ort: Ort,
     pub part: Part,
+    /// The device whose memory holds inputs and outputs; `None` for host memory.
+    device: Option<&'static Device>,
 }
 
 impl Node {
     /// A node for a part.
-    pub fn new(ort: Ort, part: Part) -> Node {
+    pub fn new(ort: Ort, part: Part, device: Option<&'static Device>) -> Node {
         let info = ComputeInfo { version: VERSION, create_state, compute, release_state };
-        Node { info, ort, part }
+        Node { info, ort, part, device }
     }
 
     /// Hands it to ONNX Runtime.
@@ -62,25 +65,57 @@ unsafe extern "C" fn compute(
     // SAFETY: the node that `into_raw` handed over; any number of threads may run it.
     let node = unsafe { &*info.cast::<Node>() };
     // SAFETY: the run's context.
-    guard(&node.ort, || unsafe { run(node, context) })
+    guard(&node.ort, || unsafe {
+        match node.device {
+            Some(device) => device::run(node, context, device),
+            None => run(node, context),
+        }
+    })
 }
 
-unsafe fn run(node: &Node, context: *mut OrtKernelContext) -> Result<(), Fail> {
-    let (ort, part) = (&node.ort, &node.part);
+/// Reads the tensors of all inputs; `None` for those that are absent.
+///
+/// # Safety
+/// The context is that of the run.
+pub unsafe fn read_inputs(
+    ort: &Ort,
+    part: &Part,
+    context: *mut OrtKernelContext,
+    read: unsafe fn(&Ort, *const OrtValue) -> Result<View, Fail>,
+) -> Result<Vec<Option<View>>, Fail> {
     let mut views = Vec::with_capacity(part.inputs.len());
     for i in 0..part.inputs.len() {
         let mut value = std::ptr::null();
         // SAFETY: the run's context, and values that live as long as the run.
         unsafe {
             ort.check((ort.api.KernelContext_GetInput)(context, i, &raw mut value))?;
-            views.push(if value.is_null() { None } else { Some(View::of(ort, value)?) });
+            views.push(if value.is_null() { None } else { Some(read(ort, value)?) });
         }
     }
+    Ok(views)
+}
+
+/// The inputs of an engine, each with its tensor.
+pub fn inputs_of<'a>(
+    built: &'a Built,
+    part: &'a Part,
+    views: &'a [Option<View>],
+) -> impl Iterator<Item = Result<(&'a IoTensor, &'a View), Fail>> {
+    let inputs = built.engine.io_tensors().iter().filter(|t| t.mode == IoMode::Input);
+    inputs.map(|t| {
+        let view = part.inputs.iter().position(|n| *n == t.name).and_then(|i| views[i].as_ref());
+        Ok((t, view.ok_or_else(|| Fail::new(format!("input \"{}\" is missing", t.name)))?))
+    })
+}
+
+unsafe fn run(node: &Node, context: *mut OrtKernelContext) -> Result<(), Fail> {
+    let (ort, part) = (&node.ort, &node.part);
+    // SAFETY: the run's context.
+    let views = unsafe { read_inputs(ort, part, context, View::of) }?;
     let built = engine(part, &views)?;
     let mut inputs: Vec<(&str, Tensor)> = Vec::with_capacity(part.inputs.len());
-    for t in built.engine.io_tensors().iter().filter(|t| t.mode == IoMode::Input) {
-        let view = part.inputs.iter().position(|n| *n == t.name).and_then(|i| views[i].as_ref());
-        let view = view.ok_or_else(|| Fail::new(format!("input \"{}\" is missing", t.name)))?;
+    for input in inputs_of(&built, part, &views) {
+        let (t, view) = input?;
         // SAFETY: values live as long as the run, and the context forgets them behind it.
         inputs.push((t.name.as_str(), unsafe { view.tensor(&t.name, t.dtype) }?));
     }
@@ -97,7 +132,7 @@ unsafe fn run(node: &Node, context: *mut OrtKernelContext) -> Result<(), Fail> {
 }
 
 /// The engine for these inputs.
-fn engine(part: &Part, views: &[Option<View>]) -> Result<Arc<Built>, Fail> {
+pub fn engine(part: &Part, views: &[Option<View>]) -> Result<Arc<Built>, Fail> {
     let ranks =
         part.inputs.iter().zip(views).filter_map(|(n, v)| Some((n.as_str(), v.as_ref()?.shape.len())));
     let ranks: Vec<(&str, usize)> = ranks.collect();

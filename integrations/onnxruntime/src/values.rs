@@ -5,6 +5,7 @@ use crate::ort::Ort;
 use kiln::{DType, Tensor};
 use kiln_ir::{Bytes, Elems};
 use ort_sys::{OrtKernelContext, OrtTensorTypeAndShapeInfo, OrtValue};
+use std::borrow::Cow;
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -38,7 +39,7 @@ pub fn bytes_of(elem: i32, count: usize) -> Option<usize> {
 }
 
 /// The element type of Kiln with the same bytes.
-fn same(elem: i32) -> Option<DType> {
+pub fn same(elem: i32) -> Option<DType> {
     Some(match elem {
         1 => DType::F32,
         2 => DType::U8,
@@ -54,16 +55,32 @@ fn same(elem: i32) -> Option<DType> {
     })
 }
 
-/// A tensor that a value of ONNX Runtime holds: element type, shape, address, bytes.
+/// A tensor that a value of ONNX Runtime holds: element type, shape, address, bytes, and whether they are on a device.
 pub struct View {
     pub elem: i32,
     pub shape: Vec<i64>,
     pub data: *mut c_void,
     pub bytes: usize,
+    pub on_device: bool,
 }
 
 impl View {
-    /// Reads a value.
+    /// Reads a value that may be in device memory.
+    ///
+    /// # Safety
+    /// The value lives as long as the call.
+    pub unsafe fn anywhere(ort: &Ort, value: *const OrtValue) -> Result<View, Fail> {
+        let host = ort_sys::OrtMemoryInfoDeviceType::OrtMemoryInfoDeviceType_CPU as i32;
+        // SAFETY: as the caller vouches; tensors have memory.
+        unsafe {
+            let view = View::of(ort, value)?;
+            let memory = (ort.ep.value_memory_device)(value);
+            let on_device = !memory.is_null() && (ort.ep.memory_device_type)(memory) != host;
+            Ok(View { on_device, ..view })
+        }
+    }
+
+    /// Reads a value in host memory.
     ///
     /// # Safety
     /// The value lives as long as the call.
@@ -92,7 +109,7 @@ impl View {
         let mut data = std::ptr::null_mut();
         // SAFETY: as above; the data is only read where the value is constant.
         unsafe { ort.check((api.GetTensorMutableData)(value.cast_mut(), &raw mut data)) }?;
-        Ok(View { elem, shape, data, bytes })
+        Ok(View { elem, shape, data, bytes, on_device: false })
     }
 
     /// The bytes.
@@ -207,6 +224,23 @@ fn narrowed(tensor: &Tensor, elem: i32) -> Option<Vec<u8>> {
     })
 }
 
+/// The bytes of a result in the type of the tensor that takes it.
+pub fn elements<'a>(name: &str, tensor: &'a Tensor, to: &View) -> Result<Cow<'a, [u8]>, Fail> {
+    let bytes = match same(to.elem) == Some(tensor.dtype()) {
+        true => Some(Cow::Borrowed(tensor.bytes())),
+        false => narrowed(tensor, to.elem).map(Cow::Owned),
+    };
+    let bytes = bytes.ok_or_else(|| {
+        let (dtype, elem) = (tensor.dtype(), to.elem);
+        Fail::new(format!("output \"{name}\" is {dtype}, the model has type {elem}"))
+    })?;
+    if bytes.len() != to.bytes {
+        let (found, wanted) = (bytes.len(), to.bytes);
+        return Err(Fail::new(format!("output \"{name}\" has {found} bytes, wanted {wanted}")));
+    }
+    Ok(bytes)
+}
+
 /// Hands a result to ONNX Runtime, in the type that the model has for it.
 ///
 /// # Safety
@@ -233,26 +267,7 @@ pub unsafe fn deliver(
             return Ok(());
         }
         let to = View::of(ort, value)?;
-        let direct = same(to.elem) == Some(tensor.dtype());
-        let made = if direct { None } else { narrowed(tensor, to.elem) };
-        let bytes = match (&made, direct) {
-            (_, true) => tensor.bytes(),
-            (Some(made), _) => made,
-            (None, false) => {
-                return Err(Fail::new(format!(
-                    "output \"{name}\" is {}, the model has type {}",
-                    tensor.dtype(),
-                    to.elem
-                )));
-            }
-        };
-        if bytes.len() != to.bytes {
-            return Err(Fail::new(format!(
-                "output \"{name}\" has {} bytes, wanted {}",
-                bytes.len(),
-                to.bytes
-            )));
-        }
+        let bytes = elements(name, tensor, &to)?;
         if to.bytes > 0 {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.data.cast(), to.bytes);
         }

@@ -9,6 +9,7 @@ import pathlib
 __version__ = "0.1.0"
 
 _NAME = "KilnExecutionProvider"
+_DEVICE_NAME = "KilnCudaExecutionProvider"
 
 
 def get_library_path() -> str:
@@ -21,6 +22,11 @@ def get_ep_name() -> str:
     return _NAME
 
 
+def get_device_ep_name() -> str:
+    """The name of the provider whose values are in the memory of a GPU."""
+    return _DEVICE_NAME
+
+
 def get_ep_names() -> list[str]:
     """The names of all providers of the library."""
-    return [_NAME]
+    return [_NAME, _DEVICE_NAME]
