@@ -24,13 +24,13 @@ pub struct Args {
     #[arg(long)]
     per_layer: bool,
     /// With --per-layer: take the second side as it ships, with all optimizations, and compare the tensors between its kernels
-    #[arg(long, requires = "per_layer")]
+    #[arg(long, requires = "per_layer", group = "between")]
     shipped: bool,
-    /// With --shipped: look for the layer at fault inside of the first kernel that differs, by builds with cuts in it
-    #[arg(long, requires = "shipped", conflicts_with = "engine")]
+    /// With --shipped or --engine: look for the layer at fault inside of the first kernel that differs, by builds with cuts in it
+    #[arg(long, requires = "between")]
     bisect: bool,
     /// The engine that is the second side, as it was built
-    #[arg(long, value_name = "E.kiln", conflicts_with_all = ["no_fold", "no_fuse"])]
+    #[arg(long, value_name = "E.kiln", conflicts_with_all = ["no_fold", "no_fuse", "shipped"], group = "between")]
     engine: Option<PathBuf>,
     /// Do not compute constant layers at build time
     #[arg(long)]
@@ -60,6 +60,9 @@ fn pair(text: &str) -> Result<(String, String), String> {
 /// Runs the command.
 pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     load_layers(&args.plugins)?;
+    if args.bisect && !args.per_layer {
+        return Err(Failure::Input("--bisect looks at the tensors between kernels: give --per-layer".into()));
+    }
     if args.inputs.use_profile.is_some() {
         return Err(Failure::Input("--use-profile is for `kiln run` and `kiln bench`: give --shapes".into()));
     }
@@ -126,6 +129,7 @@ fn report(args: &Args, found: &Comparison, out: &Printer) -> Result<(), Failure>
         let hidden = found.hidden.iter().map(|(n, e)| vec![n.clone(), e.clone()]).collect();
         out.table(&["not observed", "because"], hidden);
     }
+    found.notes.iter().for_each(|note| out.note(note));
     if let Some(culprit) = &found.culprit {
         return Err(Failure::Mismatch(culprit.to_string()));
     }

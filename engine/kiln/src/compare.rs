@@ -12,19 +12,21 @@
 //! # Ok::<(), kiln::Error>(())
 //! ```
 
+mod again;
 mod diff;
+mod tensors;
 
 use crate::bisect::{Culprit, culprit};
 use crate::build::{BuildOptions, BuildReport, Built};
 use crate::{Engine, EngineBuilder, Error, Model};
-use kiln_backend::{Program, Step};
 use kiln_builder::{BuildConfig, BuildError, Narrowing, Progress};
-use kiln_ir::{Tensor, ValueId};
+use kiln_ir::Tensor;
 use kiln_plan::Plan;
 use kiln_runtime::{ExecutionContext, Outputs};
 use serde_json::{Value, json};
 
 pub use diff::{Diff, Tolerance};
+use tensors::Tensors;
 
 /// Tensors that are compared, beside the outputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,7 +53,8 @@ pub struct Compare {
     pub bisect: bool,
     /// Tolerance of elements.
     pub tolerance: Tolerance,
-    /// A plan that is compared, instead of one that the options build. It cannot be cut, and so `bisect` does nothing.
+    /// A plan that is compared, instead of one that the options build. To look for a fault inside of its kernels, the network is built
+    /// again by these options with the tactics of the plan.
     pub plan: Option<Plan>,
 }
 
@@ -98,6 +101,8 @@ pub struct Comparison {
     pub hidden: Vec<(String, String)>,
     /// The layers at fault, where they were looked for and a kernel differs.
     pub culprit: Option<Culprit>,
+    /// Notes on the comparison.
+    pub notes: Vec<String>,
     /// Report of the build for the backend that is right.
     pub report: BuildReport,
 }
@@ -129,11 +134,21 @@ impl Comparison {
             "first_layer_that_differs": self.first().map(layer),
             "at_fault": self.culprit.as_ref().map(|c| json!({
                 "kernel": c.kernel, "layers": c.layers, "tensor": c.tensor, "builds": c.builds,
+                "kernels_in_front": c.in_front,
             })),
+            "notes": self.notes,
             "not_observed": self.hidden.iter().map(|(n, e)| json!({"name": n, "reason": e})).collect::<Vec<_>>(),
         })
     }
 }
+
+/// The note where f32 is not all that a side multiplies in.
+const TF32: &str = "products and convolutions of f32 may run in TF32, which has 10 bits behind the point: build without it (--no-tf32) to \
+                    compare in f32";
+
+/// The note where a plan differs, and a build with its tactics does not.
+const OTHER_BUILD: &str = "the network was built again with the tactics of the engine, and agrees: give the options that the engine was \
+                           built with, to find the layer at fault";
 
 /// One side, after its run.
 struct Side {
@@ -212,7 +227,7 @@ impl Trial<'_> {
                 let built = self.build(&found, progress)?;
                 // Further builds take the times of this one.
                 found.times = Some(built.times);
-                (built.plan, Some(found))
+                (built.plan, Some(found.clone()))
             }
         };
         let mut other = self.execute(plan, true)?;
@@ -221,10 +236,10 @@ impl Trial<'_> {
             Some(Diff::of(name, f, w, tolerance))
         });
         let outputs = outputs.collect();
-        let (layers, hidden) = match compared {
-            Compared::Outputs => Default::default(),
-            Compared::Layers => tensors(&mut right, &mut other, tolerance, true),
-            Compared::Kernels => tensors(&mut right, &mut other, tolerance, false),
+        let Tensors { layers, hidden, agreed } = match compared {
+            Compared::Outputs => Tensors::default(),
+            Compared::Layers => Tensors::of(&mut right, &mut other, tolerance, true),
+            Compared::Kernels => Tensors::of(&mut right, &mut other, tolerance, false),
         };
         let mut all = Comparison {
             wanted: right.backend.clone(),
@@ -233,14 +248,31 @@ impl Trial<'_> {
             layers,
             hidden,
             culprit: None,
+            notes: Vec::new(),
             report,
         };
-        if let (true, Some((kernel, _)), Some(options)) = (*bisect, all.first(), options) {
-            let mut cut = |tensor: &str| self.cut(&options, tensor, progress);
-            let agree = |f: &Tensor, w: &Tensor| Diff::of("", f, w, tolerance).ok();
-            let program = other.engine.program();
-            all.culprit = culprit(kernel, &program, &mut right.context, &mut cut, &agree)?;
+        if !all.agrees() && self.builder.options.config.tf32 && other.engine.target().has("tf32") {
+            all.notes.push(TF32.into());
         }
+        let Some(first) = all.first().filter(|_| *bisect).map(|(_, d)| d.name.clone()) else {
+            return Ok(all);
+        };
+        let (options, other, first, agreed) = match options {
+            Some(options) => (options, other, first, agreed),
+            None => {
+                let (options, mut again) = self.again(&found, &other, progress)?;
+                let found = Tensors::of(&mut right, &mut again, tolerance, false);
+                let Some((_, first)) = found.layers.into_iter().find(|(_, d)| !d.ok()) else {
+                    all.notes.push(OTHER_BUILD.into());
+                    return Ok(all);
+                };
+                (options, again, first.name, found.agreed)
+            }
+        };
+        let mut cut = |tensor: &str| self.cut(&options, tensor, progress);
+        let agree = |f: &Tensor, w: &Tensor| Diff::of("", f, w, tolerance).ok();
+        let program = other.engine.program();
+        all.culprit = culprit(&first, &program, &agreed, &mut right.context, &mut cut, &agree)?;
         Ok(all)
     }
 
@@ -296,7 +328,8 @@ impl Trial<'_> {
     ) -> Result<Option<ExecutionContext>, Error> {
         let mut options = options.clone();
         options.config.debug_tensors.push(tensor.to_owned());
-        options.config.locked = false;
+        // A kernel that ends there was not timed, and is in no record.
+        (options.config.locked, options.replay) = (false, None);
         match self.build(&options, progress) {
             Err(Error::Build { source: BuildError::UnknownTensor { .. }, .. }) => Ok(None),
             built => Ok(Some(self.execute(built?.plan, true)?.context)),
@@ -320,39 +353,4 @@ fn unfused(config: &mut BuildConfig) {
     config.fuse = false;
     config.search = false;
     config.narrowing = Narrowing::Everywhere;
-}
-
-/// Differences by layer or kernel, and tensors that cannot be read with the reason.
-type Tensors = (Vec<(String, Diff)>, Vec<(String, String)>);
-
-/// Compares the tensors of all layers of the right side, or those between the kernels of the other side.
-fn tensors(wanted: &mut Side, found: &mut Side, tolerance: &Tolerance, each_layer: bool) -> Tensors {
-    let program = if each_layer { wanted.engine.program() } else { found.engine.program() };
-    let (mut layers, mut hidden) = Tensors::default();
-    for (step, name) in names(&program, each_layer) {
-        let mut hide = |why: String| hidden.push((name.to_owned(), why));
-        match (wanted.context.observe(name), found.context.observe(name)) {
-            (Err(e), _) => hide(format!("{}: {e}", wanted.backend)),
-            (_, Err(e)) => hide(format!("{}: {e}", found.backend)),
-            (Ok(w), Ok(f)) if f.ty() != w.ty() && !each_layer => {
-                hide(format!("it is {} in the engine, {} without optimizations", f.ty(), w.ty()))
-            }
-            (Ok(w), Ok(f)) => layers.push((step.to_owned(), Diff::of(name, &f, &w, tolerance))),
-        }
-    }
-    (layers, hidden)
-}
-
-/// Tensors with the steps that compute them: all, or those that leave their step.
-fn names(program: &Program, all: bool) -> Vec<(&str, &str)> {
-    let (g, border) = (&program.graph, program.border());
-    let of_step = |s: &Step| -> Vec<ValueId> {
-        s.nodes.iter().filter_map(|&n| g.get(n)).flat_map(|n| n.outputs.iter().copied()).collect()
-    };
-    let mut found = Vec::new();
-    for step in &program.steps {
-        let leaving = of_step(step).into_iter().filter(|v| all || border.contains(v));
-        found.extend(leaving.map(|v| (step.name.as_str(), g.value(v).name.as_str())));
-    }
-    found
 }

@@ -8,6 +8,7 @@ use kiln::{Backend, BackendError, Backends, BuildConfig, BuildOptions, DType, Di
 use kiln::{EngineBuilder, Network, Target, Tensor, TensorType};
 use kiln_backend::{Device, Executable, Program, Region, Tactic, TimeRequest};
 use kiln_ir::{Attrs, Op};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The CPU backend, which computes arc tangents where it is asked for hyperbolic ones.
@@ -99,8 +100,7 @@ fn found(functions: &[&str]) -> Culprit {
         let pairs = found.to_f64().into_iter().zip(wanted.to_f64());
         pairs.map(|(f, w)| (f - w).abs()).all(|d| d < 1e-4)
     };
-    let kernel = program.steps[0].name.clone();
-    let found = culprit(&kernel, &program, &mut wanted, &mut rebuild, &agree).unwrap().unwrap();
+    let found = culprit("y", &program, &BTreeSet::new(), &mut wanted, &mut rebuild, &agree).unwrap().unwrap();
     assert!(found.builds == builds && builds <= 5, "{found}");
     found
 }
@@ -119,6 +119,79 @@ fn the_layer_at_fault_is_found_wherever_it_is() {
 fn messages_name_the_layer_and_the_kernel() {
     let text = found(&["sin", "tanh", "cos"]).to_string();
     assert!(text.contains("the layer at fault is \"tanh1\" of the kernel \"sin0 + tanh1"), "{text}");
+}
+
+/// Where tensors in front of the one that differs cannot be compared, kernels in front of it are looked through, too.
+#[test]
+fn faults_in_front_of_what_can_be_compared_are_found() {
+    let net = network(&["sin", "tanh", "cos", "erf"]);
+    let mut settings = Compare::against(kiln::REFERENCE).bisect();
+    settings.compared = Compared::Kernels;
+    let mut options = BuildOptions::default();
+    options.config = BuildConfig { estimates: true, fuse: false, search: false, ..BuildConfig::default() };
+    options.backend = Some("cpu".into());
+    let each = Engine::builder().backends(sides()).options(options.clone());
+    let found = each.compare(&net, &x(), &settings).unwrap();
+    let alone = found.culprit.unwrap();
+    assert_eq!((alone.layers, alone.builds), (vec!["tanh1".to_owned()], 0));
+    assert!(alone.in_front.is_empty());
+
+    let built = each.build_plan(&net).unwrap();
+    let run = |backend: &str, debug: &[String]| {
+        let mut options = options.clone();
+        options.backend = Some(backend.into());
+        options.config.debug_tensors = debug.to_vec();
+        let engine = Engine::builder().backends(sides()).options(options).build(&net).unwrap();
+        let mut context = engine.create_context().unwrap();
+        context.set_observable(true);
+        context.run(&x()).unwrap();
+        context
+    };
+    let mut wanted = run(kiln::REFERENCE, &[]);
+    let mut rebuild = |name: &str| Ok::<_, kiln::Error>(Some(run("cpu", &[name.to_owned()])));
+    let agree = |a: &Tensor, b: &Tensor| a.to_f64().iter().zip(b.to_f64()).all(|(a, b)| (a - b).abs() < 1e-4);
+    let mut find = |agreed: &[&str]| {
+        let agreed = agreed.iter().map(|s| (*s).to_owned()).collect();
+        culprit("t3", &built.plan.program, &agreed, &mut wanted, &mut rebuild, &agree).unwrap().unwrap()
+    };
+    let found = find(&[]);
+    assert_eq!((found.layers, found.tensor.as_str()), (vec!["tanh1".to_owned()], "t1"));
+    let found = find(&["t0"]);
+    assert_eq!((found.kernel.as_str(), found.in_front), ("erf3", vec!["tanh1".to_owned()]));
+    assert!(found.builds > 0);
+    assert!(
+        culprit("none", &built.plan.program, &BTreeSet::new(), &mut wanted, &mut rebuild, &agree)
+            .unwrap()
+            .is_none()
+    );
+}
+
+/// Tensors with channels last are compared with those of the network.
+#[test]
+fn tensors_with_channels_last_are_compared() {
+    let mut net = Network::new("conv");
+    let ty = |dims: [i64; 4]| TensorType::new(DType::F32, dims);
+    let x = net.add_input("x", ty([1, 8, 9, 9])).unwrap();
+    let conv = |net: &mut Network, name: &str, v| {
+        let w: Vec<f32> = (0..8 * 8 * 9).map(|i| ((i * 7) % 13) as f32 / 13.0 - 0.5).collect();
+        let w = net.add_weights(Some(name), Tensor::f32(&[8, 8, 3, 3], &w).unwrap()).unwrap();
+        net.add_layer(name, "conv", Attrs::new(), &[Some(v), Some(w)]).unwrap()[0]
+    };
+    let h = conv(&mut net, "c0", x);
+    let h = net.add_layer("th", "tanh", Attrs::new(), &[Some(h)]).unwrap()[0];
+    let y = conv(&mut net, "c1", h);
+    net.mark_output(y, "y").unwrap();
+    let hwc = kiln::IoSpec { dtype: None, formats: Some(kiln::TensorFormat::Hwc.into()) };
+    let io = [("x", hwc.clone()), ("y", hwc)].map(|(n, s)| (n.to_owned(), s)).into_iter().collect();
+    let config = BuildConfig { estimates: true, direct_io: true, io, ..BuildConfig::default() };
+    let image: Vec<f32> = (0..8 * 81).map(|i| (i % 17) as f32 / 17.0 - 0.4).collect();
+    let image = [("x", Tensor::f32(&[1, 8, 9, 9], &image).unwrap())];
+    let builder = Engine::builder().backends(sides()).backend("cpu").config(config);
+    let settings = Compare::against(kiln::REFERENCE).bisect();
+    let found = builder.compare(&net, &image, &settings).unwrap();
+    let named: Vec<&str> = found.layers.iter().map(|(_, d)| d.name.as_str()).collect();
+    assert!(named.iter().any(|n| n.ends_with(".channels_last")), "{named:?}, hidden {:?}", found.hidden);
+    assert_eq!(found.culprit.unwrap().layers, ["th"]);
 }
 
 /// The oracle, and the faulty backend as "cpu".
@@ -174,9 +247,15 @@ fn a_comparison_is_of_outputs_of_layers_or_of_a_plan() {
     let plan = |net| builder().build_plan(net).unwrap().plan;
     settings.plan = Some(plan(&right));
     assert!(builder().compare(&right, &x(), &settings).unwrap().agrees());
-    settings.plan = Some(plan(&network(&["sin", "sigmoid"])));
+    let third = network(&["sin", "sigmoid"]);
+    settings.plan = Some(plan(&third));
     let found = builder().compare(&right, &x(), &settings).unwrap();
-    assert!(!found.agrees() && found.culprit.is_none(), "a plan is not cut");
+    assert!(!found.agrees() && found.culprit.is_none());
+    assert!(found.notes.iter().any(|n| n.contains("agrees: give the options")), "{:?}", found.notes);
+    // A plan of this network is built again with its tactics, and cut.
+    settings.plan = Some(plan(&wrong));
+    let found = builder().compare(&wrong, &x(), &settings).unwrap();
+    assert_eq!(found.culprit.unwrap().layers, ["tanh1"]);
 }
 
 #[test]

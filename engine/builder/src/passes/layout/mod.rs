@@ -9,12 +9,30 @@ pub use rewrite::apply;
 
 use super::{Pass, PassCx};
 use crate::BuildError;
-use kiln_ir::{Graph, NodeId};
+use kiln_ir::{Attrs, Fact, Graph, NodeId, Op, Tensor};
+use kiln_ops::layout::to_last;
+use kiln_ops::transpose::TRANSPOSE;
 use roles::{image_inputs, role};
 use std::collections::{BTreeMap, HashMap};
 
+/// End of the names of values with channels last, behind the name in the linear layout.
+pub const SUFFIX: &str = ".channels_last";
+
 /// The pass; not among those of every build.
 pub const PASS: Pass = Pass { name: "channels-last", run };
+
+/// A tensor in the form with channels last; `None` where it has no channels.
+pub fn channels_last(t: &Tensor) -> Option<Tensor> {
+    if t.shape().len() < 2 {
+        return None;
+    }
+    let perm: Vec<i64> = to_last(t.shape().len()).into_iter().map(|p| p as i64).collect();
+    let mut g = Graph::new("channels last");
+    let x = g.add_input("x", Fact::of(t.ty()));
+    let op = Op::new(TRANSPOSE, Attrs::new().with("perm", perm)).ok()?;
+    g.outputs = vec![g.add("y", op, &[x]).ok()?];
+    g.eval(std::slice::from_ref(t)).ok()?.pop()
+}
 
 fn run(g: &mut Graph, _: &PassCx<'_>) -> Result<usize, BuildError> {
     let islands = islands(g);

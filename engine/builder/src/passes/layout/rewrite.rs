@@ -1,5 +1,6 @@
 //! Rewrites one island to channels last.
 
+use super::SUFFIX;
 use super::roles::{Role, image_inputs, role};
 use kiln_ir::{Attr, Attrs, Graph, IrError, Node, NodeId, Op, Tensor, ValueId};
 use kiln_ops::layout::{moved_inputs, to_first, to_last};
@@ -71,7 +72,7 @@ impl Rewrite<'_> {
         if let Some(new) = self.g.producer(y).map(|(n, _)| n).and_then(|n| self.g.get_mut(n)) {
             new.meta = node.meta;
         }
-        let name = self.g.unique_name(&format!("{}.channels_last", self.g.value(node.outputs[0]).name));
+        let name = self.g.unique_name(&format!("{}{SUFFIX}", self.g.value(node.outputs[0]).name));
         self.g.value_mut(y).name = name;
         self.last.insert(node.outputs[0], y);
         Ok(())
@@ -82,7 +83,7 @@ impl Rewrite<'_> {
         if let Some(&known) = self.last.get(&v) {
             return Ok(known);
         }
-        let name = format!("{}.channels_last", self.g.value(v).name);
+        let name = format!("{}{SUFFIX}", self.g.value(v).name);
         let y = self.transpose(&name, v, &to_last(self.g.ty(v).rank()))?;
         self.last.insert(v, y);
         Ok(y)
@@ -101,8 +102,7 @@ impl Rewrite<'_> {
             let shape = self.numbers(&format!("{}.shape{i}", node.name), &shape)?;
             let op = Op::new(RESHAPE, Attrs::new().with("allow_zero", Attr::Bool(true)))?;
             let wide = self.add(&format!("{}.in{i}", node.name), op, &[Some(v), Some(shape)])?;
-            *slot =
-                Some(self.transpose(&format!("{}.in{i}.channels_last", node.name), wide, &to_last(rank))?);
+            *slot = Some(self.transpose(&format!("{}.in{i}{SUFFIX}", node.name), wide, &to_last(rank))?);
         }
         Ok(())
     }
