@@ -9,8 +9,8 @@ use kiln_builder::{
     StepReport, TacticRecord,
 };
 use kiln_ir::problem::Rng;
-use kiln_ir::{Attrs, DType, TensorType};
-use kiln_network::Network;
+use kiln_ir::{Attrs, DType, Tensor, TensorType};
+use kiln_network::{LoopOutputKind, Network, TripLimitKind};
 use kiln_onnx::parse_file;
 use kiln_plan::Plan;
 use kiln_runtime::{Engine, Profile};
@@ -264,6 +264,10 @@ fn records_are_edited_and_refused() {
     lost.replay(&record).unwrap();
     let e = lost.build(&network).map(drop).unwrap_err().to_string();
     assert!(e.contains("/conv2/Conv") && e.contains("nothing is not offered"), "{e}");
+    let selector = Some(Selector::new(Chooser::new(|_, _, _| Ok(Vec::new()))));
+    let mut both = builder(&cpu(), &profile, BuildConfig { selector, ..config() });
+    let e = both.replay(&record).unwrap_err();
+    assert!(matches!(e, BuildError::ReplayAndSelector) && e.to_string().contains("leave one"), "{e}");
     record.backend = "other".into();
     let e = lost.replay(&record).unwrap_err().to_string();
     assert!(e.contains("backend other") && e.contains("for cpu"), "{e}");
@@ -272,6 +276,84 @@ fn records_are_edited_and_refused() {
     assert!(TacticRecord::from_text(text.lines().next().unwrap()).unwrap_err().contains("0 of"));
     let newer = text.replacen("\"kiln_tactics\":1", "\"kiln_tactics\":9", 1);
     assert!(TacticRecord::from_text(&newer).unwrap_err().contains("format 9"));
+}
+
+/// A product in a loop of three iterations.
+fn looped() -> Network {
+    let mut net = Network::new("looped");
+    let x = net.add_input("x", TensorType::new(DType::F32, [24, 48])).unwrap();
+    let w = Rng::new(5).tensor_in(DType::F32, &[48, 48], -0.2, 0.2, 1);
+    let w = net.add_weights(Some("w"), w).unwrap();
+    let three = net.add_constant(Tensor::i64(&[], &[3]).unwrap()).unwrap().output(0).unwrap();
+    let l = net.add_loop().unwrap();
+    net.add_trip_limit(l, three, TripLimitKind::Count).unwrap();
+    let r = net.add_recurrence(l, x).unwrap();
+    let (id, value) = (r.id(), r.output(0).unwrap());
+    let y = net.add_layer("product", "matmul", Attrs::new(), &[Some(value), Some(w)]).unwrap()[0];
+    net.set_input(id, 1, y).unwrap();
+    let last = net.add_loop_output(l, value, LoopOutputKind::LastValue, 0).unwrap().output(0).unwrap();
+    net.mark_output(last, "y").unwrap();
+    net
+}
+
+/// Rules, records and replays reach layers inside of loops, and the choice how a loop is run.
+#[test]
+fn layers_inside_of_loops_are_chosen_recorded_and_replayed() {
+    for backend in all().unwrap() {
+        let name = backend.name().to_owned();
+        let target = backend.targets().unwrap().remove(0);
+        let start = |rules: &[&str]| {
+            let mut b = Builder::new(backend.clone(), target.clone());
+            b.config = BuildConfig {
+                samples: 1,
+                search: false,
+                estimate_limit: f64::INFINITY,
+                tactic_rules: rules.iter().map(|r| r.parse().unwrap()).collect(),
+                ..BuildConfig::default()
+            };
+            b
+        };
+        let step = |b: &Built, what: &str| b.steps.iter().find(|s| s.name.contains(what)).unwrap().clone();
+        let mut cold = start(&[]);
+        let built = cold.build(&looped()).unwrap();
+        let (first, whole) = (step(&built, "product"), step(&built, "loop"));
+        let offered = |key: &Option<String>| -> Vec<String> {
+            let entry = key.as_ref().and_then(|k| cold.cache.get(k));
+            entry.into_iter().flat_map(|e| e.candidates.keys().cloned()).collect()
+        };
+        let Some(other) = offered(&first.key).into_iter().find(|t| *t != first.tactic) else {
+            assert!(name == "reference" || name == "cpu", "{name} has several tactics of a product");
+            continue;
+        };
+        let full = format!("{}={other}", first.name);
+        for rule in [&format!("product={other}"), &full] {
+            let mut forced = start(&[rule]);
+            let built = forced.build(&looped()).unwrap();
+            assert_eq!(step(&built, "product").tactic, other, "{name}");
+            assert!(!built.notes.iter().any(|n| n.contains("no effect")), "{name}: {:?}", built.notes);
+            let record = TacticRecord::of(&built.steps, &built.times, &target, false);
+            let mut again = start(&[]);
+            again.replay(&record).unwrap();
+            let replayed = again.build(&looped()).unwrap();
+            assert_eq!((step(&replayed, "product").tactic, replayed.timed), (other.clone(), 0), "{name}");
+        }
+        // A locked build with another kernel inside takes the times of the loop with the one of before.
+        let mut locked = start(&[&full]);
+        locked.cache = cold.cache.clone();
+        locked.config.locked = true;
+        let built = locked.build(&looped()).unwrap();
+        assert_eq!((step(&built, "product").tactic, built.timed), (other, 0), "{name}");
+        let ways = offered(&whole.key);
+        assert_eq!(built.notes.iter().any(|n| n.contains("other kernels inside")), ways.len() > 1, "{name}");
+        for way in &ways {
+            let mut forced = start(&[&format!("{}={way}", whole.name)]);
+            assert_eq!(step(&forced.build(&looped()).unwrap(), "loop").tactic, *way, "{name}");
+            let mut pinned = start(&[]);
+            pinned.cache = cold.cache.clone();
+            pinned.cache.pin(whole.key.as_ref().unwrap(), Some(way)).unwrap();
+            assert_eq!(step(&pinned.build(&looped()).unwrap(), "loop").tactic, *way, "{name}");
+        }
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ use kiln_ir::Graph;
 use kiln_network::Network;
 use kiln_plan::HostLayer;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The variable that forbids TF32 in builds where it is "0". Other values mean nothing.
@@ -104,8 +104,11 @@ impl Builder {
     /// Lets the next builds choose as a recorded one did, without timing anything.
     ///
     /// # Errors
-    /// [`BuildError::OtherRecord`] if another backend's build was recorded.
+    /// [`BuildError::OtherRecord`] if another backend's build was recorded, [`BuildError::ReplayAndSelector`] if a selector is set.
     pub fn replay(&mut self, record: &TacticRecord) -> Result<(), BuildError> {
+        if self.config.selector.as_ref().is_some_and(|s| !s.replays()) {
+            return Err(BuildError::ReplayAndSelector);
+        }
         if record.backend != self.target.backend {
             let (found, wanted) = (record.backend.clone(), self.target.backend.clone());
             return Err(BuildError::OtherRecord { found, wanted });
@@ -115,7 +118,7 @@ impl Builder {
         if let Some(effort) = &record.effort {
             effort.apply(&mut self.config);
         }
-        self.config.selector = Some(Selector::new(Arc::new(Mutex::new(Replay::of(record)))));
+        self.config.selector = Some(Selector::replay(Replay::of(record)));
         Ok(())
     }
 
@@ -191,6 +194,7 @@ impl Builder {
             folding: &folding,
             noted: &noted,
             progress: Phases::new(progress, self.config.monitor.clone()),
+            path: Vec::new(),
         };
         let phase = tuner.progress.start(format!("building \"{}\"", g.name), 3)?;
         let Attempt { formed, passes, mut considered, config: settings, packings } =

@@ -192,6 +192,11 @@ pub enum BuildError {
         /// Backend of the build.
         wanted: String,
     },
+    /// Recorded tactics are to be replayed, and a selector is to choose.
+    #[error(
+        "recorded tactics are replayed, and a selector is set: both choose all tactics; leave one of them out"
+    )]
+    ReplayAndSelector,
     /// The selector of algorithms refused, or chose what is not there.
     #[error("layer \"{layer}\": {message}")]
     Selection {
@@ -267,6 +272,7 @@ impl BuildError {
             | BuildError::AuxStreams { .. }
             | BuildError::Precision { .. }
             | BuildError::NoPattern { .. }
+            | BuildError::ReplayAndSelector
             | BuildError::Selection { .. } => ErrorCode::InvalidConfig,
             BuildError::Backend { source, .. } => source.class(),
             BuildError::CacheMiss { .. } | BuildError::Process(_) => ErrorCode::InvalidState,

@@ -8,7 +8,7 @@ use crate::points::{Points, Span};
 use crate::report::{AlternativeReport, StepReport, TensorLayout};
 use crate::search::{Considered, Formed, Given, Search};
 use crate::tuner::{Choice, Tuner, concretize};
-use crate::{BuildError, bodies, largest};
+use crate::{BuildError, bodies, largest, selection};
 use kiln_backend::{Alternative, BackendError, Case, Program, Region, Step, Tactic, Target, flow};
 use kiln_ir::{Bytes, Fact, Graph, Node, NodeId, ValueId};
 use std::collections::{HashMap, HashSet};
@@ -323,6 +323,7 @@ fn build_bodies(
         let cx = PassCx { config, backend: tuner.backend, target: tuner.target, folding, notes };
         let spans = spans(i)?;
         let given = Given::Facts(&usual[i], &spans);
+        tuner.path.push(region.name.clone());
         let mut search = Search { tuner: &mut *tuner, cx, given, considered: Vec::new() };
         let (Formed { mut graph, points, regions }, _) = search.build(body)?;
         let considered = search.considered;
@@ -331,7 +332,8 @@ fn build_bodies(
         let cases = inner_cases(g, node, i, around.cases, (&graph, &points));
         let at = Shaped { points: &points, cases: &cases };
         let Chosen { steps, reports, inside } = choose_all(tuner, &graph, regions, at, &slices)?;
-        let path = |name: String| format!("{} / {name}", region.name);
+        tuner.path.pop();
+        let path = |name: String| selection::inside(std::slice::from_ref(&region.name), &name);
         all.reports.extend(reports.into_iter().map(|r| StepReport { name: path(r.name), ..r }));
         let considered = considered.into_iter().chain(inside);
         all.inside.extend(considered.map(|c| Considered { layer: path(c.layer), ..c }));

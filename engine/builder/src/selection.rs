@@ -1,6 +1,7 @@
 //! Selection of algorithms by the user: a selector that is asked for each layer, and rules by name.
 
 use crate::BuildError;
+use crate::record::Replay;
 use crate::report::{StepReport, TensorLayout};
 use kiln_backend::{Region, Tactic, is_view_op};
 use kiln_ir::Graph;
@@ -83,12 +84,24 @@ pub trait AlgorithmSelector: Send {
 
 /// A selector that builds share.
 #[derive(Clone)]
-pub struct Selector(Arc<Mutex<dyn AlgorithmSelector>>);
+pub struct Selector {
+    inner: Arc<Mutex<dyn AlgorithmSelector>>,
+    /// Whether it selects what a record has.
+    replays: bool,
+}
 
 impl Selector {
     /// Shares a selector. The caller may keep a clone of the handle, to read what was reported.
     pub fn new<S: AlgorithmSelector + 'static>(selector: Arc<Mutex<S>>) -> Selector {
-        Selector(selector)
+        Selector { inner: selector, replays: false }
+    }
+
+    pub(crate) fn replay(record: Replay) -> Selector {
+        Selector { inner: Arc::new(Mutex::new(record)), replays: true }
+    }
+
+    pub(crate) fn replays(&self) -> bool {
+        self.replays
     }
 
     pub(crate) fn select(
@@ -96,7 +109,7 @@ impl Selector {
         layer: &LayerContext,
         choices: &[Algorithm],
     ) -> Result<Vec<usize>, BuildError> {
-        let mut selector = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut selector = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let refused = |message: String| BuildError::Selection { layer: layer.layer.clone(), message };
         let mut found = selector.select(layer, choices).map_err(refused)?;
         found.sort_unstable();
@@ -108,7 +121,7 @@ impl Selector {
     }
 
     pub(crate) fn report(&self, layers: &[StepReport]) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).report(layers);
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).report(layers);
     }
 }
 
@@ -121,7 +134,8 @@ impl fmt::Debug for Selector {
 /// Forces or forbids a tactic for layers of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TacticRule {
-    /// Name of a network layer, or of the layers of a kernel joined by " + "; "*" stands for all.
+    /// Name of a network layer, or of the layers of a kernel joined by " + "; "*" stands for all. Layers in bodies of control flow go
+    /// by their own name, or by one with the names of the bodies in front: "body / product".
     pub layer: String,
     /// The tactic with its parameters, its name, or the part of its name in front of a dot.
     pub tactic: String,
@@ -130,15 +144,25 @@ pub struct TacticRule {
 }
 
 impl TacticRule {
-    /// Whether the rule is for a layer of this name.
+    /// Whether the rule is for a layer of this name, which may have names of bodies in front.
     pub fn is_for(&self, layer: &str) -> bool {
-        self.layer == "*" || self.layer == layer || layer.split(" + ").any(|l| l == self.layer)
+        let named = |own: &str| self.layer == own || own.split(" + ").any(|l| l == self.layer);
+        self.layer == "*" || self.layer == layer || named(layer.rsplit(INSIDE).next().unwrap_or(layer))
     }
 
     /// Whether a tactic is the one of the rule.
     pub fn names(&self, tactic: &Tactic) -> bool {
         named(&self.tactic, tactic)
     }
+}
+
+/// Between the name of a body of control flow and that of a layer in it.
+const INSIDE: &str = " / ";
+
+/// The name of a layer with those of the bodies that it is in.
+pub(crate) fn inside(bodies: &[String], layer: &str) -> String {
+    let names = bodies.iter().map(String::as_str).chain([layer]);
+    names.collect::<Vec<_>>().join(INSIDE)
 }
 
 /// Notes on rules of which no kernel of a plan runs the layer.
@@ -181,6 +205,9 @@ mod tests {
     fn rules_name_layers_and_tactics() {
         let rule: TacticRule = "fc=matmul".parse().unwrap();
         assert!(rule.is_for("fc") && rule.is_for("conv + fc") && !rule.is_for("fc2") && !rule.forbidden);
+        assert!(rule.is_for("body / conv + fc") && !rule.is_for("fc / conv"));
+        let inner: TacticRule = "body / fc=matmul".parse().unwrap();
+        assert!(inner.is_for("body / fc") && !inner.is_for("fc") && !inner.is_for("other / fc"));
         let tactic = Tactic::plain("matmul.tiled");
         assert!(rule.names(&tactic));
         assert!(!"fc=mat".parse::<TacticRule>().unwrap().names(&tactic));

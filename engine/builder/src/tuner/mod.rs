@@ -56,6 +56,8 @@ pub struct Tuner<'a> {
     pub noted: &'a Notes,
     /// Told of what is done.
     pub(crate) progress: Phases<'a>,
+    /// Names of the bodies of control flow that are being built, the innermost last.
+    pub(crate) path: Vec<String>,
 }
 
 /// A region at the usual shapes, with the tactics that may be timed and the key of their times.
@@ -74,7 +76,9 @@ pub struct Site {
 impl Site {
     /// A tactic that is chosen without its time.
     fn untimed(&self, tactic: &Tactic) -> Choice {
-        Choice { tactic: tactic.clone(), ns: None, key: None, candidates: self.candidates.len() }
+        // A record of the build names what somebody chose by its key.
+        let key = self.chosen.then(|| self.key.clone());
+        Choice { tactic: tactic.clone(), ns: None, key, candidates: self.candidates.len() }
     }
 }
 
@@ -85,7 +89,7 @@ pub struct Choice {
     pub tactic: Tactic,
     /// Median time in nanoseconds, if it was ever timed.
     pub ns: Option<f64>,
-    /// Key of the entry in the timing cache, if the choice came from there.
+    /// Key of the layer in the timing cache, if the choice came from there or was made by somebody.
     pub key: Option<String>,
     /// Number of candidates.
     pub candidates: usize,
@@ -235,7 +239,7 @@ impl Tuner<'_> {
         let concrete = concretize(&region.graph, facts)?;
         let mut text = described(&region.graph, &concrete);
         if self.differs_by_layer() {
-            text = format!("{layer}\n{text}");
+            text = format!("{}\n{text}", self.full_name(layer));
         }
         if let Some(known) = self.sites.get(&text) {
             return Ok(known.clone());
@@ -292,8 +296,7 @@ impl Tuner<'_> {
         if all.is_empty() {
             return Err(refused("it proposes no tactic and gives no reason".into()));
         }
-        let forbidden: Vec<&TacticRule> =
-            self.config.tactic_rules.iter().filter(|r| r.forbidden && r.is_for(layer)).collect();
+        let forbidden: Vec<&TacticRule> = self.rules_of(layer).filter(|r| r.forbidden).collect();
         let excluded = |t: &Tactic| {
             self.config.excluded_tactics.iter().any(|e| selection::named(e, t))
                 || forbidden.iter().any(|r| r.names(t))
@@ -340,11 +343,7 @@ impl Tuner<'_> {
         key: &str,
         mut all: Vec<Tactic>,
     ) -> Result<(Vec<Tactic>, bool), BuildError> {
-        if all.iter().all(|t| t.name == flow::INTERPRETED) {
-            return Ok((all, false));
-        }
-        let rules = &self.config.tactic_rules;
-        let forced: Vec<&TacticRule> = rules.iter().filter(|r| !r.forbidden && r.is_for(layer)).collect();
+        let forced: Vec<&TacticRule> = self.rules_of(layer).filter(|r| !r.forbidden).collect();
         if !forced.is_empty() {
             let kept: Vec<Tactic> =
                 all.iter().filter(|t| forced.iter().any(|r| r.names(t))).cloned().collect();
@@ -363,27 +362,54 @@ impl Tuner<'_> {
             }
             return Ok((kept, true));
         }
+        // Among the ways to run control flow is selected once its bodies are built.
+        if all.iter().all(|t| t.name == flow::INTERPRETED) {
+            return Ok((all, false));
+        }
+        if let Some(selected) = self.selected(layer, region, concrete, key, &all)? {
+            return Ok((selected, true));
+        }
+        self.keep_promising(&mut all);
+        Ok((all, false))
+    }
+
+    /// The tactics that the selector returns, else the one that the timing cache pins.
+    fn selected(
+        &self,
+        layer: &str,
+        region: &Region,
+        concrete: &Graph,
+        key: &str,
+        all: &[Tactic],
+    ) -> Result<Option<Vec<Tactic>>, BuildError> {
         if let Some(selector) = &self.config.selector {
-            let context = LayerContext::of(layer, region, concrete, key);
+            let layer = self.full_name(layer);
+            let context = LayerContext::of(&layer, region, concrete, key);
             let median = |t: &Tactic| Some(self.median(key, t)).filter(|ns| ns.is_finite());
             let choices: Vec<Algorithm> = all.iter().map(|t| Algorithm::of(t, region, median(t))).collect();
             let selected = selector.select(&context, &choices)?;
             if !selected.is_empty() {
-                let kept = selected.into_iter().filter_map(|i| all.get(i).cloned());
-                return Ok((kept.collect(), true));
+                return Ok(Some(selected.into_iter().filter_map(|i| all.get(i).cloned()).collect()));
             }
             if self.config.reject_empty {
                 let message =
                     "the selector chose none of the algorithms, and the build wants one (reject_empty)";
-                return Err(BuildError::Selection { layer: layer.to_owned(), message: message.into() });
+                return Err(BuildError::Selection { layer, message: message.into() });
             }
         }
         let pinned = self.cache.get(key).and_then(|e| e.pinned.as_ref());
-        if let Some(pinned) = pinned.and_then(|p| all.iter().find(|t| t.id() == *p)) {
-            return Ok((vec![pinned.clone()], true));
-        }
-        self.keep_promising(&mut all);
-        Ok((all, false))
+        Ok(pinned.and_then(|p| all.iter().find(|t| t.id() == *p)).map(|t| vec![t.clone()]))
+    }
+
+    /// The name of a layer with those of the bodies of control flow that it is in.
+    fn full_name(&self, layer: &str) -> String {
+        selection::inside(&self.path, layer)
+    }
+
+    /// The rules for a layer, by its own name or the full one.
+    fn rules_of<'s>(&'s self, layer: &'s str) -> impl Iterator<Item = &'s TacticRule> {
+        let full = self.full_name(layer);
+        self.config.tactic_rules.iter().filter(move |r| r.is_for(&full))
     }
 
     /// Drops what is not worth timing.

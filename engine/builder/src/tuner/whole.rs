@@ -3,7 +3,7 @@
 //! The time depends on what was chosen inside, which is therefore part of the key.
 
 use super::measure::of_this_run;
-use super::{Choice, Site, Tuner};
+use super::{Choice, Tuner};
 use crate::BuildError;
 use crate::cache::{describe, key};
 use crate::inputs::{can_be_timed, random_inputs};
@@ -20,8 +20,8 @@ const PATIENCE: f64 = 5e8;
 
 impl Tuner<'_> {
     /// Chooses for a step of control flow whose bodies are built, where the backend has several ways to run it: its first, unless
-    /// another is faster by [`GAIN`]. What the device cannot time keeps the
-    /// first, and what random inputs may keep from coming to an end.
+    /// another is faster by [`GAIN`], or somebody chose. Steps that the device cannot time, or that random inputs may keep from coming to
+    /// an end, keep the first.
     pub fn choose_whole(
         &mut self,
         step: &Step,
@@ -29,47 +29,66 @@ impl Tuner<'_> {
         facts: &[Fact],
     ) -> Result<Choice, BuildError> {
         let site = self.site(&step.name, region, facts)?;
-        let first = site.untimed(site.candidates.first().unwrap_or(&step.tactic));
-        let ends = step.bodies.iter().all(ends);
-        if site.candidates.len() < 2 || !ends || !can_be_timed(&site.concrete) {
-            return Ok(first);
+        if site.candidates.len() < 2 && !site.chosen {
+            return Ok(site.untimed(site.candidates.first().unwrap_or(&step.tactic)));
         }
         let graph = pinned(&site.concrete)?;
         let text = describe_whole(&graph, &step.bodies);
         let key = key(&text, self.target, &self.flags());
-        self.used.insert(key.clone());
-        if !self.known(&key, &site.candidates) {
-            if self.config.estimates {
+        let selected = match site.chosen {
+            true => None,
+            false => self.selected(&step.name, region, &site.concrete, &key, &site.candidates)?,
+        };
+        let chosen = site.chosen || selected.is_some();
+        let candidates = selected.unwrap_or_else(|| site.candidates.clone());
+        let first = site.untimed(candidates.first().unwrap_or(&step.tactic));
+        let first = Choice { key: chosen.then(|| key.clone()), ..first };
+        let ends = step.bodies.iter().all(ends);
+        if !ends || !can_be_timed(&site.concrete) {
+            return Ok(first);
+        }
+        self.used.extend([key.clone(), site.key.clone()]);
+        let mut times = key.clone();
+        if !self.known(&key, &candidates) {
+            if self.config.estimates || candidates.len() < 2 {
                 return Ok(first);
             }
-            if self.config.locked {
+            if !self.config.locked {
+                self.measure_whole((&key, &site.key), text, step, (&graph, &candidates))?;
+            } else if self.known(&site.key, &candidates) {
+                self.note(format!(
+                    "\"{}\" is chosen by its times with other kernels inside: the timing cache has none with these",
+                    step.name
+                ));
+                times.clone_from(&site.key);
+            } else {
                 return Err(BuildError::CacheMiss { layer: step.name.clone(), key });
             }
-            self.measure_whole(&key, text, step, &graph, &site)?;
         }
         // The backend's first stays unless another gains enough.
-        let own = self.median(&key, &first.tactic);
-        let best = self.pick(key, site.candidates.clone());
+        let own = self.median(&times, &first.tactic);
+        let best = self.pick(times, candidates);
         match best.ns.filter(|&ns| ns < own * (1.0 - GAIN)) {
-            Some(_) => Ok(best),
-            None => Ok(Choice { key: best.key, ns: Some(own).filter(|ns| ns.is_finite()), ..first }),
+            Some(_) => Ok(Choice { key: Some(key), ..best }),
+            None => Ok(Choice { key: Some(key), ns: Some(own).filter(|ns| ns.is_finite()), ..first }),
         }
     }
 
+    /// Times the ways to run a step. Its times are known by what was chosen inside, and by the step alone for locked builds that choose
+    /// otherwise inside.
     fn measure_whole(
         &mut self,
-        key: &str,
+        (key, outline): (&str, &str),
         text: String,
         step: &Step,
-        graph: &Graph,
-        site: &Site,
+        (graph, candidates): (&Graph, &[Tactic]),
     ) -> Result<(), BuildError> {
         let inputs = random_inputs(graph)?;
         let device = self.opened()?;
         let _turn = self.store.as_ref().and_then(|store| store.turn());
         let start = Instant::now();
-        let mut samples = Vec::with_capacity(site.candidates.len());
-        for tactic in &site.candidates {
+        let mut samples = Vec::with_capacity(candidates.len());
+        for tactic in candidates {
             samples.push(match time(&*device, step, graph, tactic, &inputs, self.config.samples) {
                 Ok(times) => times,
                 Err(e) if of_this_run(&e) => {
@@ -82,8 +101,9 @@ impl Tuner<'_> {
             });
         }
         self.spent.timing += start.elapsed();
-        self.timed += site.candidates.len();
-        self.remember(key, text, &site.candidates, samples);
+        self.timed += candidates.len();
+        self.remember(outline, describe(graph), candidates, samples.clone());
+        self.remember(key, text, candidates, samples);
         Ok(())
     }
 }
