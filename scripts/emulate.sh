@@ -46,6 +46,8 @@ run weight_codes cuda
 run fourier short_transforms frames_of directions_axes
 run streamed_weights
 run emulated
+# Channels that are padded to whole vectors.
+run padded_channels
 # Samples of the chapters: conditionals, loops, empty tensors, an implicit batch, the inspector, 8-bit layers.
 run examples samples::conditionals samples::loops samples::tensors samples::a_batch samples::an_inspector samples::ranges
 # Plug-ins: guards around the memory of kernels, source and native forms in graphs, kernels of Kiln's own as source forms.

@@ -56,6 +56,7 @@ impl Numbers {
             "tf32",
             "weights_along_depth",
             "patches_as_rows",
+            "aligned_rows",
             SPARSE_WEIGHTS,
             SLICES,
             DEVICE_FLOW,

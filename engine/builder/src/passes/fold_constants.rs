@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// The pass.
 pub const PASS: Pass = Pass { name: "fold-constants", run };
 
-/// Greatest size in bytes of a stored result that has more elements than its operands. Greater ones are
+/// Greatest size in bytes of a stored result that has more than twice the elements of its operands. Greater ones are
 /// computed faster than read.
 const GROWN: u64 = 1 << 20;
 
@@ -110,7 +110,8 @@ fn foldable(g: &Graph, node: &Node, limit: u64) -> bool {
     let small = |v: &ValueId| {
         let ty = g.ty(*v);
         let size = ty.static_volume().and_then(|n| Some((n, ty.dtype.bytes_for(n as u64)?)));
-        t.data_dependent || size.is_some_and(|(n, b)| b <= limit && (n <= given || b <= GROWN))
+        t.data_dependent
+            || size.is_some_and(|(n, b)| b <= limit && (n <= given.saturating_mul(2) || b <= GROWN))
     };
     pure(node)
         && node.inputs.iter().flatten().all(|v| g.weight(*v).is_some())

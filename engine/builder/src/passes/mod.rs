@@ -10,6 +10,7 @@ pub(crate) mod io_types;
 pub mod layout;
 mod notes;
 mod output_types;
+pub mod padded_channels;
 pub mod patterns;
 pub mod plugin_formats;
 mod plugin_layers;
@@ -77,7 +78,7 @@ pub const AFTER_TYPES: &[Pass] = &[
 ];
 
 /// Passes that no build runs everywhere: the search applies what they do site by site, where it pays.
-pub const SEARCHED: &[Pass] = &[layout::PASS, precision::PASS];
+pub const SEARCHED: &[Pass] = &[layout::PASS, padded_channels::PASS, precision::PASS];
 
 /// Passes that clean up after a rewrite, in order.
 pub const CLEAN: &[Pass] = &[fold_constants::PASS, transposes::PASS, patterns::MOVES, canonicalize::PASS];

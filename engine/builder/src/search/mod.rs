@@ -16,7 +16,7 @@ use crate::points::{Points, Span};
 use crate::tuner::Tuner;
 use crate::{BuildConfig, BuildError, bodies, borders, regions};
 use kiln_ir::{Fact, Graph, NodeId};
-use rewrite::{Rewrite, by_late_patterns, by_patterns, formats, next_class};
+use rewrite::{Rewrite, by_late_patterns, by_patterns, formats, next_class, padded};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
@@ -46,7 +46,7 @@ pub enum Verdict {
 /// A rewrite that was considered, and what became of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Considered {
-    /// Kind of rewrite: "types", "formats", "channels-last", "plug-in formats", "split", "join moves", "join reductions", the name of a pattern.
+    /// Kind of rewrite: "types", "formats", "channels-last", "padded-channels", "plug-in formats", "split", "join moves", "join reductions", the name of a pattern.
     pub rewrite: &'static str,
     /// The first layer of its first site.
     pub layer: String,
@@ -100,7 +100,8 @@ impl Search<'_, '_> {
         if !self.cx.config.search {
             return Ok(best);
         }
-        let rewrites: [fn(&Graph, &PassCx<'_>) -> Vec<Rewrite>; 3] = [by_patterns, formats, by_late_patterns];
+        let rewrites: [fn(&Graph, &PassCx<'_>) -> Vec<Rewrite>; 4] =
+            [by_patterns, formats, padded, by_late_patterns];
         let cuts: [fn(&mut Self, &mut Formed) -> Result<(), BuildError>; 3] =
             [Self::split, Self::join, Self::join_reductions];
         let cuts = if self.cx.config.fuse { &cuts[..] } else { &[] };

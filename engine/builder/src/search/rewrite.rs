@@ -3,7 +3,7 @@
 use crate::BuildError;
 use crate::cache::describe;
 use crate::passes::patterns::{self, PATTERNS, Pattern};
-use crate::passes::{PassCx, layout, plugin_formats};
+use crate::passes::{PassCx, layout, padded_channels, plugin_formats};
 use kiln_backend::Region;
 use kiln_ir::{Graph, IrError, NodeId, Op};
 use std::collections::BTreeSet;
@@ -14,6 +14,8 @@ pub enum Rewrite {
     ChannelsLast(Vec<NodeId>),
     /// Other formats for the tensors of a plug-in layer.
     PluginFormats(NodeId, Op),
+    /// More channels, up to whole vectors, for a set of values.
+    PaddedChannels(Box<padded_channels::Set>),
     /// A pattern that does not always pay, at its last node.
     Pattern(&'static Pattern, NodeId),
 }
@@ -24,6 +26,7 @@ impl Rewrite {
         match self {
             Rewrite::ChannelsLast(_) => layout::PASS.name,
             Rewrite::PluginFormats(..) => plugin_formats::NAME,
+            Rewrite::PaddedChannels(_) => padded_channels::PASS.name,
             Rewrite::Pattern(p, _) => p.name,
         }
     }
@@ -40,6 +43,7 @@ impl Rewrite {
     pub fn nodes(&self) -> &[NodeId] {
         match self {
             Rewrite::ChannelsLast(island) => island,
+            Rewrite::PaddedChannels(set) => &set.nodes,
             Rewrite::PluginFormats(root, _) | Rewrite::Pattern(_, root) => std::slice::from_ref(root),
         }
     }
@@ -48,6 +52,7 @@ impl Rewrite {
     pub fn apply(&self, g: &mut Graph, cx: &PassCx<'_>) -> Result<bool, BuildError> {
         match self {
             Rewrite::ChannelsLast(island) => layout::apply(g, island).map(|()| true).map_err(Into::into),
+            Rewrite::PaddedChannels(set) => padded_channels::apply(g, set),
             Rewrite::PluginFormats(root, op) => plugin_formats::apply(g, cx, *root, op),
             Rewrite::Pattern(p, root) => patterns::try_site(p, g, patterns::Site { root: *root }, cx),
         }
@@ -78,6 +83,13 @@ fn sites_of(g: &Graph, cx: &PassCx<'_>, late: bool) -> Vec<Rewrite> {
 pub fn formats(g: &Graph, _: &PassCx<'_>) -> Vec<Rewrite> {
     let of_plugins = plugin_formats::choices(g).into_iter().map(|(id, op)| Rewrite::PluginFormats(id, op));
     layout::islands(g).into_iter().map(Rewrite::ChannelsLast).chain(of_plugins).collect()
+}
+
+/// All values that may get more channels.
+pub fn padded(g: &Graph, cx: &PassCx<'_>) -> Vec<Rewrite> {
+    let wanted = cx.config.fuse && cx.config.fold;
+    let sets = if wanted { padded_channels::sets(g, cx.target) } else { Vec::new() };
+    sets.into_iter().map(|set| Rewrite::PaddedChannels(Box::new(set))).collect()
 }
 
 /// The first class that was not seen yet: sites that are equal but for names.

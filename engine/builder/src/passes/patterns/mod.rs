@@ -44,7 +44,7 @@ use kiln_backend::{Region, Target};
 use kiln_ir::{Graph, IrError, NodeId, ValueId};
 use std::collections::HashSet;
 pub(crate) use view::View;
-pub(crate) use view::constant;
+pub(crate) use view::{constant, input};
 
 /// Place where a pattern applies: the node whose result the rewrite replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
