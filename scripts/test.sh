@@ -15,8 +15,8 @@ export KILN_REQUIRE_CHROMIUM=1
 case $(uname -m) in
     x86_64 | aarch64) export KILN_REQUIRE_NVRTC=1 KILN_NVRTC=$PWD/.cache/nvrtc ;;
 esac
-# One of three cases of the ONNX suite without folding on the oracle and on wgpu, where all take long; 1 runs all of them.
-export KILN_ONNX_PART=${KILN_ONNX_PART:-3}
+# One of six cases of the ONNX suite without folding on the oracle and on wgpu, where all take long; 1 runs all of them.
+export KILN_ONNX_PART=${KILN_ONNX_PART:-6}
 # Memory that nothing has been written to holds NaN, so that reading it shows.
 export KILN_POISON=1
 
@@ -56,4 +56,4 @@ esac
 step bash scripts/python.sh
 step bash scripts/onnxruntime.sh
 # Benches of host code, each once.
-step cargo test -p kiln-benches --benches --quiet
+step cargo test --workspace --bench host --quiet
