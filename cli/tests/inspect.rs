@@ -92,6 +92,9 @@ fn layers_are_shown_at_the_shapes_that_are_asked_for() {
         let r = kiln(&["inspect", &engine, "--layers", "--shapes", shapes]);
         assert!(r.code == 1 && r.stderr.contains(text), "{shapes}: {}", r.stderr);
     }
-    // Without --layers there is nothing to show.
-    assert_eq!(kiln(&["inspect", &engine, "--shapes", "input:3x1x28x28"]).code, 2);
+    // Shapes are for layers, whether these are asked for or not.
+    let j = ok(&["inspect", &engine, "--shapes", "input:3x1x28x28", "--json"]).json();
+    let last = j["layers"]["Layers"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!(last["Outputs"][0]["Dimensions"], serde_json::json!([3, 10]));
+    assert_eq!(kiln(&["inspect", &engine, "--check", "--shapes", "input:3x1x28x28"]).code, 2);
 }

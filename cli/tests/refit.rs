@@ -33,6 +33,12 @@ fn weights_come_from_archives_and_models_and_go_into_another_file() {
     assert!(std::fs::read(&back).unwrap() == std::fs::read(&a).unwrap(), "A, B, A is another file");
     // A file without any of the names is refused, and nothing is written.
     let nothing = f.name("nothing.kiln");
+    let r = kiln(&["refit", &a, "--weights", &b, "-o", &nothing]);
+    assert!(
+        r.code == 1 && r.stderr.contains("does not store its network") && !r.stderr.contains("portable"),
+        "{}",
+        r.stderr
+    );
     let r = kiln(&["refit", &a, "--weights", &digits("digits_test.npz"), "-o", &nothing]);
     assert!(r.code == 1 && r.stderr.contains("none of its 3 tensors"), "{}", r.stderr);
     assert!(!f.path("nothing.kiln").exists());

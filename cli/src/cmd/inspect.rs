@@ -21,19 +21,26 @@ pub struct Args {
     #[arg(long)]
     layers: bool,
     /// Show the layers at these shapes of the inputs: name:1x3x224x224,…; those left out have their usual shapes
-    #[arg(long, value_name = "NAME:DIMS", value_delimiter = ',', value_parser = named, requires = "layers")]
+    #[arg(long, value_name = "NAME:DIMS", value_delimiter = ',', value_parser = named)]
     shapes: Vec<Named>,
     /// Show the layers with these elements of shape inputs: name:1x2x3,…
-    #[arg(long, value_name = "NAME:VALUES", value_delimiter = ',', value_parser = named, requires = "layers", allow_hyphen_values = true)]
+    #[arg(long, value_name = "NAME:VALUES", value_delimiter = ',', value_parser = named, allow_hyphen_values = true)]
     values: Vec<Named>,
     /// Read the header alone, and exit with 1 if no device here runs the engine: fast, whatever the engine's size
-    #[arg(long, conflicts_with_all = ["layers", "verify_recipes"])]
+    #[arg(long, conflicts_with_all = ["layers", "shapes", "values", "verify_recipes"])]
     check: bool,
     /// Recompute every derived weight from its recipe and compare all bytes; exit code 1 if one differs
     #[arg(long)]
     verify_recipes: bool,
     #[command(flatten)]
     plugins: PluginOptions,
+}
+
+impl Args {
+    /// Whether layers are shown: they are asked for, or shapes that matter for nothing else.
+    fn shows_layers(&self) -> bool {
+        self.layers || !self.shapes.is_empty() || !self.values.is_empty()
+    }
 }
 
 /// Whether a device here can run the engine.
@@ -71,7 +78,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     }
     let recipes = args.verify_recipes.then(|| verify_recipes(&plan.program)).transpose()?;
     let weights: u64 = plan.program.weights().map(|(_, t)| t.bytes().len() as u64).sum();
-    out.value(&value(&plan, weights, &verdicts, recipes.as_ref(), args.layers));
+    out.value(&value(&plan, weights, &verdicts, recipes.as_ref(), args.shows_layers()));
     header(h, weights, &plan, out);
     out.table(
         &["", "name", "type", "format", "dimensions", "shape input"],
@@ -86,7 +93,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         vec![v.device.clone(), answer, v.warnings.join("; ")]
     };
     out.table(&["device", "compatibility", "warnings"], verdicts.iter().map(row).collect());
-    if args.layers && !out.json() {
+    if args.shows_layers() && !out.json() {
         out.raw(&plan.layers.to_text());
     }
     match recipes {

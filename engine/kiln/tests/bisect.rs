@@ -121,7 +121,7 @@ fn messages_name_the_layer_and_the_kernel() {
     assert!(text.contains("the layer at fault is \"tanh1\" of the kernel \"sin0 + tanh1"), "{text}");
 }
 
-/// Where tensors in front of the one that differs cannot be compared, kernels in front of it are looked through, too.
+/// Kernels in front of the one that differs are looked through, too, if their tensors cannot be compared.
 #[test]
 fn faults_in_front_of_what_can_be_compared_are_found() {
     let net = network(&["sin", "tanh", "cos", "erf"]);

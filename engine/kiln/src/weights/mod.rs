@@ -101,7 +101,15 @@ fn from_npz(refitter: &mut Refitter, path: &Path, found: &mut FileWeights) -> Re
 
 #[cfg(feature = "build")]
 fn from_model(refitter: &mut Refitter, path: &Path, found: &mut FileWeights) -> Result<(), Error> {
-    let (graph, _) = crate::Model::open(path)?.into_network()?;
+    let network = crate::Model::open(path)?.into_network();
+    let (graph, _) = network.map_err(|e| match e {
+        Error::NotPortable { .. } => wrong(
+            path,
+            "it is an engine that does not store its network: give an archive of NumPy, safetensors, or the ONNX model of its weights"
+                .to_owned(),
+        ),
+        e => e,
+    })?;
     let mut named = std::collections::BTreeMap::new();
     collect(&graph, &mut named);
     drop(graph);
