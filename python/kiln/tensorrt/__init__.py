@@ -91,6 +91,13 @@ from ._plugins import (
 from ._refit import Refitter
 from ._refused import REFUSED as _OTHERS
 from ._runtime import Runtime
+from ._selector import (
+    IAlgorithm,
+    IAlgorithmContext,
+    IAlgorithmIOInfo,
+    IAlgorithmSelector,
+    IAlgorithmVariant,
+)
 from ._tensor import ITensor
 from ._timing import ITimingCache, TimingCacheKey, TimingCacheValue
 from ._values import (
@@ -146,6 +153,11 @@ __all__ = sorted(
         "DimsHW",
         "DynamicPluginTensorDesc",
         "EngineInspector",
+        "IAlgorithm",
+        "IAlgorithmContext",
+        "IAlgorithmIOInfo",
+        "IAlgorithmSelector",
+        "IAlgorithmVariant",
         "IAttention",
         "IAttentionBoundaryLayer",
         "IAttentionInputLayer",

@@ -17,6 +17,7 @@ from ._members import Ignored, Recorder, WriteOnly
 from ._network import INetworkDefinition, check_waiting
 from ._plugin_python import Prepared
 from ._plugins import IPluginRegistry, get_plugin_registry
+from ._selector import Selector
 from ._strict import Strict
 from ._values import IHostMemory
 from .enums import BuilderFlag
@@ -163,6 +164,8 @@ class Builder(Strict, Scoped):
         options = {"backend": backend(), **build_options(config, network), **more}
         if config._monitor is not None:
             options["monitor"] = _Monitor(config._monitor)
+        if config._selector is not None:
+            options["selector"] = Selector(config._selector)
         if config._calibrator is not None and config.get_flag(BuilderFlag.INT8):
             table = calibrate(self, model, config, options)
             if table is not None:

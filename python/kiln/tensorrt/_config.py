@@ -13,6 +13,7 @@ from . import enums as e
 from ._callbacks import IProgressMonitor, _Calibrator
 from ._log import Scoped, fail, no_effect, refuse
 from ._members import Ignored
+from ._selector import IAlgorithmSelector
 from ._strict import Strict
 from ._timing import ITimingCache
 from ._values import Dims, dims
@@ -22,7 +23,6 @@ _NO_EFFECT_FLAGS = {
     "DEBUG": "runs report their errors where they happen",
     "GPU_FALLBACK": "there is no DLA to fall back from",
     "DIRECT_IO": "formats of inputs and outputs are kept in any case",
-    "REJECT_EMPTY_ALGORITHMS": "there is no algorithm selector",
     "EXCLUDE_LEAN_RUNTIME": "plans hold no runtime",
     "DISABLE_COMPILATION_CACHE": "compiled kernels are part of the plan",
     "WEIGHT_STREAMING": "every engine of a GPU can stream its weights",
@@ -113,6 +113,7 @@ class IBuilderConfig(Strict, Scoped):
         self._calibration_profile: IOptimizationProfile | None = None
         self._cache: ITimingCache | None = None
         self._monitor: IProgressMonitor | None = None
+        self._selector: IAlgorithmSelector | None = None
         self._level: int | None = None
         self._samples: int | None = None
         self._tactics: int | None = None
@@ -261,6 +262,16 @@ class IBuilderConfig(Strict, Scoped):
         return self._cache
 
     @property
+    def algorithm_selector(self) -> IAlgorithmSelector | None:
+        return self._selector
+
+    @algorithm_selector.setter
+    def algorithm_selector(self, selector: IAlgorithmSelector | None) -> None:
+        if selector is not None and not hasattr(selector, "select_algorithms"):
+            raise TypeError(f"algorithm_selector: wants an IAlgorithmSelector, found {type(selector).__name__}")
+        self._selector = selector
+
+    @property
     def progress_monitor(self) -> IProgressMonitor | None:
         return self._monitor
 
@@ -350,17 +361,6 @@ class IBuilderConfig(Strict, Scoped):
     # What is refused.
 
     @property
-    def algorithm_selector(self) -> None:
-        return None
-
-    @algorithm_selector.setter
-    def algorithm_selector(self, selector: Any) -> None:
-        if selector is not None:
-            raise refuse(
-                "IBuilderConfig.algorithm_selector", "use the timing cache, or the options tactic_rules and replay of kiln.build"
-            )
-
-    @property
     def engine_capability(self) -> Any:
         return e.EngineCapability.STANDARD
 
@@ -437,6 +437,7 @@ def build_options(config: IBuilderConfig, network: Any) -> dict[str, Any]:
         "hardware_compatibility": _COMPATIBILITY[config._compatibility.name],
         "max_aux_streams": config._streams,
         "locked": on("ERROR_ON_TIMING_CACHE_MISS"),
+        "reject_empty": on("REJECT_EMPTY_ALGORITHMS"),
         "pools": {_POOLS[pool]: size for pool, size in config._pools.items() if pool in _POOLS},
         "profiles": [p._native() for p in config._profiles],
         "verbosity": _VERBOSITY[config._verbosity.name],

@@ -17,7 +17,7 @@ _A: dict[str, str] = {
     "num_optimization_profiles int8_calibrator set_calibration_profile get_calibration_profile create_timing_cache "
     "set_timing_cache get_timing_cache progress_monitor profiling_verbosity plugins_to_serialize get_device_type "
     "is_device_type_set reset_device_type can_run_on_DLA engine_capability default_device_type set_device_type "
-    "hardware_compatibility_level max_aux_streams",
+    "hardware_compatibility_level max_aux_streams algorithm_selector",
     "IOptimizationProfile": "set_shape get_shape set_shape_input get_shape_input",
     "INetworkDefinition": "name num_layers num_inputs num_outputs builder flags get_flag has_implicit_batch_dimension "
     "error_recorder get_layer get_input get_output mark_output unmark_output mark_output_for_shapes "
@@ -132,6 +132,11 @@ _A: dict[str, str] = {
     "ILogger": "log Severity",
     "IProfiler": "report_layer_time",
     "Profiler": "report_layer_time",
+    "IAlgorithm": "algorithm_variant timing_msec workspace_size get_algorithm_io_info",
+    "IAlgorithmContext": "name num_inputs num_outputs get_shape",
+    "IAlgorithmIOInfo": "dtype strides vectorized_dim components_per_element",
+    "IAlgorithmSelector": "select_algorithms report_algorithms",
+    "IAlgorithmVariant": "implementation tactic",
     "IProgressMonitor": "phase_start step_complete phase_finish",
     "IErrorRecorder": "MAX_DESC_LENGTH num_errors get_error_code get_error_desc has_overflowed clear report_error",
     "IOutputAllocator": "reallocate_output notify_shape",
@@ -185,13 +190,13 @@ _B: dict[str, str] = {
     "Refitter": "max_threads",
     "IGpuAllocator": "allocate deallocate reallocate allocate_async deallocate_async",
     "IGpuAsyncAllocator": "allocate deallocate allocate_async deallocate_async",
-    "BuilderFlag": "DEBUG GPU_FALLBACK DIRECT_IO REJECT_EMPTY_ALGORITHMS EXCLUDE_LEAN_RUNTIME "
+    "BuilderFlag": "DEBUG GPU_FALLBACK DIRECT_IO EXCLUDE_LEAN_RUNTIME "
     "DISABLE_COMPILATION_CACHE WEIGHT_STREAMING INT4 FP4 STRICT_NANS MONITOR_MEMORY DISTRIBUTIVE_INDEPENDENCE "
     "REQUIRE_USER_ALLOCATION",
 }
 
 _C: dict[str, str] = {
-    "IBuilderConfig": "algorithm_selector DLA_core",
+    "IBuilderConfig": "DLA_core",
     "INetworkDefinition": "add_dist_collective",
     "OnnxParser": "load_initializer",
     "OnnxParserRefitter": "load_initializer",

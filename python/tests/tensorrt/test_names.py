@@ -95,7 +95,6 @@ def test_refused_members_say_why() -> None:
     registry = trt.get_plugin_registry()
     parser = trt.OnnxParser(network, logger)
     calls = {
-        "IBuilderConfig.algorithm_selector": lambda: setattr(config, "algorithm_selector", object()),
         "IBuilderConfig.DLA_core": lambda: setattr(config, "DLA_core", 0),
         "INetworkDefinition.add_dist_collective": network.add_dist_collective,
         "OnnxParser.load_initializer": lambda: parser.load_initializer("w", 0, 0),
