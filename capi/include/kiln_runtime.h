@@ -749,6 +749,16 @@ struct kiln_error_t *kiln_context_enqueue(struct kiln_context_t *context,
                                           void *stream);
 
 /**
+ * Puts layers of further runs that are in auxiliary streams of the engine into `count` streams of the caller's, CUstreams with the backend
+ * cuda: those of the first auxiliary stream into the first. Where there are fewer, the rest are in streams of the backend's own. Each run
+ * begins behind the work of its main stream, which ends behind all others. Such runs are launched kernel by kernel, not as one graph. A
+ * `count` of 0: no streams of the caller's. Backends without streams refuse.
+ */
+struct kiln_error_t *kiln_context_set_aux_streams(struct kiln_context_t *context,
+                                                  void *const *streams,
+                                                  size_t count);
+
+/**
  * Waits for the run that was started. Outputs are in memory that was bound, and kiln_context_output returns them. Without a run
  * it returns at once.
  */

@@ -32,9 +32,10 @@
  * `context_stop`, 1.7 `backend_supports`. 1.8 added the interfaces "kiln.layer/1" and "kiln.host.layers/1",
  * 1.9 native forms of layers, 1.10 `executable_context_without_memory`,
  * `device_load_within` and `context_set_memory`. 1.11 added formats of layers and native forms on wgpu; source and native
- * forms may find sizes. 1.12 added `context_set_allocator`, `device_free_memory` and `device_read`.
+ * forms may find sizes. 1.12 added `context_set_allocator`, `device_free_memory` and `device_read`, 1.13
+ * `context_set_aux_streams`.
  */
-#define KILN_ABI_MINOR 12
+#define KILN_ABI_MINOR 13
 
 /**
  * Nobody can stop the run.
@@ -942,6 +943,16 @@ typedef struct kiln_backend_v1 {
                            uint64_t bytes,
                            void *to,
                            struct kiln_error *err);
+    /**
+     * Optional, since 1.13: absent means `KILN_UNSUPPORTED`. Puts steps of further runs that are in auxiliary streams of the program into
+     * `count` streams of the caller's. Those of the first auxiliary stream go into the first; the rest go into streams of the backend's
+     * own. Each run begins behind the work of its main stream, and the main stream ends behind all of them. A count of 0 ends it.
+     * `[serial-per-object]`
+     */
+    int32_t (*context_set_aux_streams)(struct kiln_context *context,
+                                       void *const *streams,
+                                       uint32_t count,
+                                       struct kiln_error *err);
 } kiln_backend_v1;
 
 /**

@@ -311,7 +311,7 @@ def test_handles_of_devices_are_refused_on_the_host(lenet, images):
     c = lenet.create_context()
     with pytest.raises(kiln.UnsupportedState, match="memory"):
         lenet.create_context(memory=False)
-    for call in (lambda: c.set_memory(16, 16), lambda: c.set_stream(5), lambda: c.set_consumed_event(5)):
+    for call in (lambda: c.set_memory(16, 16), lambda: c.set_stream(5), lambda: c.set_consumed_event(5), lambda: c.set_aux_streams([5])):
         with pytest.raises(kiln.UnsupportedState):
             call()
     with pytest.raises(kiln.UnsupportedState):

@@ -56,6 +56,7 @@ fn layout() -> Layout {
             context_bind, context_set_consumed_event, context_wait, context_address, context_host_steps,
             context_stop, backend_supports, executable_context_without_memory, device_load_within,
             context_set_memory, context_set_allocator, device_free_memory, device_read,
+            context_set_aux_streams,
         }
         kiln_field { kind, reserved, data, count }
         kiln_field_def { name, doc, required, reserved, value }

@@ -1,5 +1,5 @@
 //! Runs on a CUDA device whose inputs and outputs are at other addresses in each run: their results are right. On the driver of tests no
-//! graph is made, recorded or updated as a whole once four sets of addresses were used. The host time of a run is printed.
+//! graph is made, recorded or updated as a whole once four sets of addresses were used twice. The host time of a run is printed.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
@@ -187,9 +187,8 @@ fn runs_follow_addresses_that_change() {
         ];
         if let Some((found, now)) = driver.calls(from, &counted) {
             from = now;
-            // The first product, the softmax with its output, and the last layer: at most two kernels more.
-            let set = found[0];
-            assert!(round < sets || (3..=5).contains(&set) && found[1..] == [0, 0, 0], "{round}: {found:?}");
+            // All kernels with such addresses are at the ends, outside of the graph.
+            assert!(round < sets || found == [0; 4], "{round}: {found:?}");
         }
         for ((name, tensor), k) in wanted[which].iter().zip([2, 3]) {
             assert_eq!(names[k], name);

@@ -277,6 +277,30 @@ unsafe fn enqueue(run: &mut Run, stream: *mut c_void) -> Result<(), Fail> {
     Ok(())
 }
 
+/// Puts layers of further runs that are in auxiliary streams of the engine into `count` streams of the caller's, CUstreams with the backend
+/// cuda: those of the first auxiliary stream into the first. Where there are fewer, the rest are in streams of the backend's own. Each run
+/// begins behind the work of its main stream, which ends behind all others. Such runs are launched kernel by kernel, not as one graph. A
+/// `count` of 0: no streams of the caller's. Backends without streams refuse.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kiln_context_set_aux_streams(
+    context: *mut kiln_context_t,
+    streams: *const *mut c_void,
+    count: usize,
+) -> *mut kiln_error_t {
+    guard(|| {
+        if streams.is_null() && count > 0 {
+            return Err(Fail::argument(format!("streams is NULL, and count is {count}")));
+        }
+        let all = match count {
+            0 => &[],
+            // SAFETY: the caller has so many.
+            _ => unsafe { std::slice::from_raw_parts(streams, count) },
+        };
+        // SAFETY: pointers as the header wants them; the caller vouches for the streams.
+        unsafe { with(context, |run| Ok(run.context.set_aux_streams(all)?)) }
+    })
+}
+
 /// Waits for the run that was started. Outputs are in memory that was bound, and kiln_context_output returns them. Without a run
 /// it returns at once.
 #[unsafe(no_mangle)]

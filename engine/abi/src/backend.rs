@@ -398,6 +398,18 @@ pub struct kiln_backend_v1 {
             err: *mut kiln_error,
         ) -> i32,
     >,
+    /// Optional, since 1.13: absent means `KILN_UNSUPPORTED`. Puts steps of further runs that are in auxiliary streams of the program into
+    /// `count` streams of the caller's. Those of the first auxiliary stream go into the first; the rest go into streams of the backend's
+    /// own. Each run begins behind the work of its main stream, and the main stream ends behind all of them. A count of 0 ends it.
+    /// `[serial-per-object]`
+    pub context_set_aux_streams: Option<
+        unsafe extern "C" fn(
+            context: *mut kiln_context,
+            streams: *const *mut core::ffi::c_void,
+            count: u32,
+            err: *mut kiln_error,
+        ) -> i32,
+    >,
 }
 
 /// Nobody can stop the run.

@@ -47,8 +47,9 @@ pub const KILN_ABI_MAJOR: u32 = 1;
 /// `context_stop`, 1.7 `backend_supports`. 1.8 added the interfaces "kiln.layer/1" and "kiln.host.layers/1",
 /// 1.9 native forms of layers, 1.10 `executable_context_without_memory`,
 /// `device_load_within` and `context_set_memory`. 1.11 added formats of layers and native forms on wgpu; source and native
-/// forms may find sizes. 1.12 added `context_set_allocator`, `device_free_memory` and `device_read`.
-pub const KILN_ABI_MINOR: u32 = 12;
+/// forms may find sizes. 1.12 added `context_set_allocator`, `device_free_memory` and `device_read`, 1.13
+/// `context_set_aux_streams`.
+pub const KILN_ABI_MINOR: u32 = 13;
 
 /// The target triple that this crate was compiled for: a library of another one is refused.
 pub const TARGET: &str = env!("KILN_TARGET");

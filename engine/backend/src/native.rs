@@ -77,6 +77,19 @@ pub trait NativeContext {
         Err(BackendError::Unsupported("this backend takes no memory of an allocator of the caller's".into()))
     }
 
+    /// Puts steps of further runs that are in auxiliary streams of the program into streams of the caller's: those of the first auxiliary
+    /// stream into the first. Where there are fewer, the rest are in streams of the backend's own; further ones are not used. Each run
+    /// begins behind the work that is in its main stream, and the main stream ends behind all others. None: nothing in streams of the
+    /// caller's. By default refused.
+    ///
+    /// # Safety
+    /// The handles are streams of the backend's kind on this device. They stay valid until others are set or the context is dropped.
+    unsafe fn set_aux_streams(&mut self, _streams: &[*mut c_void]) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported(
+            "this backend puts no work into auxiliary streams of the caller's".into(),
+        ))
+    }
+
     /// The device address of an input or output of the last run, and its size in bytes. The memory is the context's own unless
     /// the caller bound other memory; [`NativeContext::bind`] accepts both.
     fn address(&mut self, port: Bound) -> Result<(*mut c_void, u64), BackendError>;

@@ -497,7 +497,14 @@ class IExecutionContext(Strict, Scoped):
         self._keep("temporary_allocator", allocator, "memory is planned and allocated once a context")
 
     def set_aux_streams(self, aux_streams: Any) -> None:
-        self._keep("aux_streams", list(aux_streams), "branches are parts of one graph, in the stream of the run")
+        streams = [int(s) for s in aux_streams]
+        if not self._engine._native.takes_device_addresses:
+            self._keep("aux_streams", streams, "this backend has no streams")
+            return
+        try:
+            self._native.set_aux_streams(streams)
+        except Exception as e:
+            fail(self, e, None)
 
     def set_communicator(self, communicator: Any) -> bool:
         raise refuse("IExecutionContext.set_communicator", "an engine runs on one device")

@@ -161,6 +161,14 @@ impl ExecutionContext {
         self.with(py, |c| unsafe { c.set_stream(stream as *mut c_void) })
     }
 
+    fn set_aux_streams(&self, py: Python<'_>, streams: Vec<usize>) -> PyResult<()> {
+        let all: Vec<usize> = streams;
+        // SAFETY: the caller vouches for the handles.
+        self.with(py, move |c| unsafe {
+            c.set_aux_streams(&all.iter().map(|&s| s as *mut c_void).collect::<Vec<_>>())
+        })
+    }
+
     fn set_consumed_event(&self, py: Python<'_>, event: usize) -> PyResult<()> {
         // SAFETY: the caller vouches for the handle.
         self.with(py, |c| unsafe { c.set_consumed_event(event as *mut c_void) })

@@ -116,6 +116,48 @@ fn branches() {
 }
 
 #[test]
+fn branches_run_in_streams_of_the_caller() {
+    with_driver("streams::theirs", &library(), &[]);
+}
+
+#[test]
+#[ignore = "runs in a process of its own"]
+fn theirs() {
+    let Some(cx) = open() else { return };
+    let Some((plan, _)) = plan(&cx, 1) else { return };
+    cx.fake.start(-1, 0);
+    let engine = Engine::from_plan(plan, cx.backend.clone()).unwrap();
+    assert_eq!(engine.aux_streams(), 1);
+    let mut context = engine.create_context().unwrap();
+    let wanted = context.run(&[("x", x())]).unwrap().remove(0).1;
+    let launches = |context: &mut kiln_runtime::ExecutionContext| {
+        cx.fake.start(-1, 0);
+        let y = context.run(&[("x", x())]).unwrap().remove(0).1;
+        assert!(y.bytes() == wanted.bytes());
+        let calls = cx.fake.trace();
+        let count = |name: &str| calls.iter().filter(|c| c.starts_with(name)).count();
+        (count("cuLaunchKernel"), count("cuGraphLaunch"), count("cuStreamWaitEvent"))
+    };
+    cx.fake.with_stream(|stream| {
+        // SAFETY: the stream is alive until it is replaced below.
+        unsafe { context.set_aux_streams(&[stream]) }.unwrap();
+        let first = launches(&mut context);
+        // Into both streams, with events between them: the second begins behind the first, which ends behind it.
+        assert!(first.0 >= 5 && first.1 == 0 && first.2 >= 2, "{first:?}");
+        assert_eq!(launches(&mut context), first, "each run alike");
+        let e = unsafe { context.set_aux_streams(&[stream, std::ptr::null_mut()]) }.unwrap_err().to_string();
+        assert!(e.contains("auxiliary stream 1 is null"), "{e}");
+        assert_eq!(launches(&mut context), first, "a refused call changes nothing");
+        // SAFETY: as above: no stream is left in use.
+        unsafe { context.set_aux_streams(&[]) }.unwrap();
+    });
+    launches(&mut context);
+    assert_eq!(launches(&mut context).1, 1, "one graph again");
+    drop((context, engine));
+    clean(&cx);
+}
+
+#[test]
 fn weights_are_copied_beside_kernels() {
     with_driver("streams::copies", &library(), &[]);
 }
@@ -385,13 +427,24 @@ fn moved() {
                 run([set % 4, set % 4], bytes);
             }
             assert_eq!(run([0, 0], bytes), (0, [0; 4], 1), "nothing changes");
-            // Both branches read the input; one kernel writes the output.
-            for set in 4..16 {
-                assert_eq!(run([set, 15 - set], bytes), (3, [0; 4], 1), "set {set}, {streams} streams");
+            // Both branches read the input; one kernel writes the output. In one stream these kernels are at the ends, and outside of the
+            // graph once addresses have changed; in several streams their nodes are set.
+            for set in 4..8 {
+                let (_, [updated, ..], _) = run([set, 15 - set], bytes);
+                assert_eq!(updated, 0, "set {set}, {streams} streams");
             }
-            assert_eq!(run([9, 15], bytes), (3, [0; 4], 1), "another pair");
-            assert_eq!(run([9, 15], bytes), (0, [0; 4], 1), "the same again");
-            assert_eq!(run([9, 13], 2 * bytes), (3, [0; 4], 1), "larger memory");
+            let changed = run([8, 7], bytes);
+            let (nodes, [updated, made, recorded, plain], _) = changed;
+            assert_eq!((updated, made, recorded), (0, 0, 0), "{changed:?}, {streams} streams");
+            let wanted = if streams == 0 { (0, true) } else { (3, false) };
+            assert_eq!((nodes, plain > 0), wanted, "{changed:?}");
+            for set in 9..16 {
+                assert_eq!(run([set, 15 - set], bytes), changed, "set {set}, {streams} streams");
+            }
+            assert_eq!(run([9, 15], bytes), changed, "another pair");
+            let same = run([9, 15], bytes);
+            assert_eq!((same.0, same.1), (0, changed.1), "the same again");
+            assert_eq!(run([9, 13], 2 * bytes), changed, "larger memory");
             drop(context);
         });
     }

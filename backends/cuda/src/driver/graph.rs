@@ -65,7 +65,7 @@ fn record<'a>(
     // SAFETY: the stream is alive and not yet capturing: contexts are used by one thread at a time.
     unsafe { cu!(api, cuStreamBeginCapture_v2(stream.handle, mode)) }?;
     let ran = match lanes.zip(marks.as_ref()) {
-        Some((lanes, marks)) => run_lanes(launches, recorder, lanes, marks, |i, s| wanted.note(i, s)),
+        Some((lanes, marks)) => run_lanes(launches, recorder, lanes, (marks, true), |i, s| wanted.note(i, s)),
         None => stream.while_recording(|| run_all(launches, stream, true, |i, s| wanted.note(i, s))),
     };
     let mut graph = std::ptr::null_mut();

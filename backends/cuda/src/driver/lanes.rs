@@ -20,7 +20,7 @@ pub struct Lanes {
     pub count: usize,
 }
 
-/// Streams that record graphs: one, and those beside it.
+/// Streams that commands are put into, to record graphs or at once: one, and those beside it.
 pub struct Recorder {
     pub main: Arc<Stream>,
     beside: Vec<Arc<Stream>>,
@@ -29,6 +29,14 @@ pub struct Recorder {
 impl Recorder {
     pub fn new(main: Arc<Stream>) -> Recorder {
         Recorder { main, beside: Vec::new() }
+    }
+
+    /// Streams for commands that are put there now: `main`, those of the caller's, and as many further ones as so many lanes need.
+    pub fn given(main: &Arc<Stream>, theirs: &[Arc<Stream>], lanes: usize) -> Result<Recorder, DriverError> {
+        let theirs = theirs.iter().take(lanes.saturating_sub(1)).cloned();
+        let mut all = Recorder { main: main.clone(), beside: theirs.collect() };
+        all.reserve(lanes)?;
+        Ok(all)
     }
 
     /// Makes streams for so many lanes.
@@ -52,8 +60,8 @@ impl Stream {
     }
 }
 
-/// Events of a recording, which are alive until it has ended.
-pub(super) struct Marks {
+/// Events between the streams of commands.
+pub struct Marks {
     /// In front of all commands.
     start: Event,
     /// Behind those commands that others wait for.
@@ -61,7 +69,7 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    pub(super) fn new(commands: usize, recorder: &Recorder, lanes: &Lanes) -> Result<Marks, DriverError> {
+    pub fn new(commands: usize, recorder: &Recorder, lanes: &Lanes) -> Result<Marks, DriverError> {
         let gpu = &recorder.main.gpu;
         let mut marks = Marks { start: Event::new(gpu, false)?, behind: Vec::new() };
         marks.behind.resize_with(commands, || None);
@@ -78,12 +86,13 @@ impl Marks {
     }
 }
 
-/// Puts commands into their streams, of which the main one records a graph; the others join it, and are joined at the end.
-pub(super) fn run_lanes(
+/// Puts commands into their streams. The others begin behind what is in the main one, and it ends behind them. `records` says that the main
+/// one records a graph, which the others join.
+pub fn run_lanes(
     commands: &[Command],
     recorder: &Recorder,
     lanes: &Lanes,
-    marks: &Marks,
+    (marks, records): (&Marks, bool),
     mut noted: impl FnMut(usize, &Stream) -> Result<(), DriverError>,
 ) -> Result<(), Failed> {
     marks.start.record(&recorder.main)?;
@@ -98,7 +107,11 @@ pub(super) fn run_lanes(
         }
         waits.iter().filter_map(|&w| marks.of(w)).try_for_each(|event| stream.wait_for(event))?;
         let overlap = behind[lane] && waits.is_empty();
-        let ran = stream.while_recording(|| c.run(stream, overlap)).and_then(|()| noted(i, stream));
+        let ran = match records {
+            true => stream.while_recording(|| c.run(stream, overlap)),
+            false => c.run(stream, overlap),
+        };
+        let ran = ran.and_then(|()| noted(i, stream));
         ran.map_err(|error| Failed { command: Some(i), error })?;
         behind[lane] = c.may_be_overlapped(overlap);
         marks.of(i).map_or(Ok(()), |event| event.record(stream))?;

@@ -18,7 +18,7 @@ pub use copy::Rows;
 pub use device::{Attribute, Gpu, devices};
 pub use fault::at_layer;
 pub use graph::{Failed, Graph};
-pub use lanes::{Lanes, Recorder};
+pub use lanes::{Lanes, Marks, Recorder, run_lanes};
 pub use library::{Conditional, DriverError};
 pub use map::{MAP_ALIGNMENT, MAP_BYTES, encode};
 pub use memory::{Buffer, Pinned};

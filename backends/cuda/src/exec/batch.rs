@@ -7,7 +7,9 @@ use super::memory::naming;
 use super::places::{Moved, Place};
 use super::queue::CudaQueue;
 use super::stamps::Stamps;
-use crate::driver::{Buffer, Command, Event, Failed, Gpu, Graph, Lanes, Pinned, Recorder, Stream, at_layer};
+use crate::driver::{
+    Buffer, Command, Event, Failed, Gpu, Graph, Lanes, Marks, Pinned, Recorder, Stream, at_layer, run_lanes,
+};
 use crate::nvtx::Range;
 use kiln_backend::{BackendError, Program};
 use kiln_gpu::{Loaded, Queue as _};
@@ -27,8 +29,12 @@ pub struct Batch {
     program: Option<Arc<Program>>,
     /// Streams of the launches in a graph; none where they are all in one.
     lanes: Option<Lanes>,
+    /// The streams of the caller's that its launches go into, with events between them.
+    beside: Option<(Recorder, Marks)>,
     /// Places with addresses of bound memory, by launch in order; none where some addresses are where no other ones can be put.
     places: Option<Vec<(usize, Place)>>,
+    /// Whether it has run in other memory than the one that it was made for.
+    moves: bool,
 }
 
 /// A part of a batch, in order.
@@ -38,6 +44,19 @@ enum Part {
     /// One launch.
     Alone(usize),
 }
+
+impl Part {
+    /// Its first launch.
+    fn from(&self) -> usize {
+        match self {
+            Part::Graph(_, from) | Part::Alone(from) => *from,
+        }
+    }
+}
+
+/// Launches at each end that may be outside of the graph, where their addresses change from run to run. A launch takes the host less time
+/// than setting a node, behind which the driver also takes longer to launch the graph.
+const ENDS: usize = 4;
 
 /// Memory of argument words that found no room in the launches' parameters.
 pub struct Further {
@@ -108,8 +127,20 @@ impl Batch {
             f.sent.record(&queue.stream)?;
         }
         let further = further.map(Arc::new);
-        let (parts, program, lanes) = (None, None, None);
-        Ok(Batch { launches, steps, further, parts, inherited, runs: 0, program, lanes, places })
+        let (parts, program, lanes, beside) = (None, None, None, None);
+        Ok(Batch {
+            launches,
+            steps,
+            further,
+            parts,
+            inherited,
+            runs: 0,
+            program,
+            lanes,
+            beside,
+            places,
+            moves: false,
+        })
     }
 
     /// Returns the batch with a program, whose layers its errors name, and makes its commands ready.
@@ -162,6 +193,28 @@ impl Batch {
         stamps.close(stream)
     }
 
+    /// Puts the launches into a stream and, those of the program's auxiliary streams, into streams of the caller's. False, and nothing done,
+    /// where all are in one stream, or where control flow runs as a graph only.
+    pub fn run_beside(&mut self, stream: &Arc<Stream>, theirs: &[Arc<Stream>]) -> Result<bool, BackendError> {
+        let Some(lanes) = self.lanes.as_ref().filter(|l| l.count > 1) else { return Ok(false) };
+        if self.launches.iter().any(Command::is_branch) {
+            return Ok(false);
+        }
+        let (streams, marks) = match self.beside.take() {
+            Some(known) => known,
+            None => {
+                let streams = Recorder::given(stream, theirs, lanes.count)?;
+                let marks = Marks::new(self.launches.len(), &streams, lanes)?;
+                (streams, marks)
+            }
+        };
+        let ran = run_lanes(&self.launches, &streams, lanes, (&marks, false), |_, _| Ok(()));
+        self.beside = Some((streams, marks));
+        ran.map_err(|f| self.failed(f))?;
+        self.runs += 1;
+        Ok(true)
+    }
+
     /// Puts the launches one by one into a stream that records a graph of the caller's. Returns the memory that they name, which stays as
     /// long as the graph.
     pub fn record(&self, stream: &Stream) -> Result<Option<Arc<Further>>, BackendError> {
@@ -178,8 +231,8 @@ impl Batch {
         Ok(self.further.clone())
     }
 
-    /// Puts other addresses of bound memory into the launches, and into the nodes of their graph that have them. False, and nothing
-    /// changed, where some cannot be put.
+    /// Puts other addresses of bound memory into the launches. Those at the ends, which have most of them, are outside of its graph from then
+    /// on; nodes of the graph are set. False, and nothing changed, where some cannot be put.
     pub fn rebind(&mut self, gpu: &Gpu, moved: &Moved) -> Result<bool, BackendError> {
         let Some(places) = self.places.as_mut().filter(|all| moved.fits(all.iter().map(|p| &p.1))) else {
             return Ok(false);
@@ -193,13 +246,17 @@ impl Batch {
                 changed.push(*command);
             }
         }
+        if !std::mem::replace(&mut self.moves, true) && self.ends().is_some() {
+            (self.parts, self.inherited) = (None, None);
+        }
         for command in changed {
             let Some(Command::Kernel(launch)) = self.launches.get(command) else { continue };
             let parts = self.parts.iter_mut().flatten().rev();
-            let mut graphs =
-                parts.filter_map(|p| if let Part::Graph(g, from) = p { Some((g, *from)) } else { None });
-            let graph = graphs.find(|(_, from)| *from <= command);
-            let set = graph.map_or(Ok(true), |(g, from)| g.set(command - from, launch));
+            let part = parts.filter(|p| p.from() <= command).max_by_key(|p| p.from());
+            let set = match part {
+                Some(Part::Graph(g, from)) => g.set(command - *from, launch),
+                Some(Part::Alone(_)) | None => Ok(true),
+            };
             if !set.map_err(|error| self.failed(Failed { command: Some(command), error }))? {
                 // A graph whose nodes are not known is made anew.
                 self.parts = None;
@@ -207,6 +264,44 @@ impl Batch {
             }
         }
         Ok(true)
+    }
+
+    /// Launches with addresses of bound memory at the ends: those in front of the first position, and from the second one on. None where
+    /// there are none, and where launches are in several streams.
+    fn ends(&self) -> Option<(usize, usize)> {
+        let (count, placed) = (self.launches.len(), self.placed(0));
+        let alone = |c: &Command| c.is_capturable() && !c.is_branch();
+        if self.lanes.is_some() || !self.launches.iter().all(alone) {
+            return None;
+        }
+        let front = placed.iter().rev().find(|&&c| c < ENDS).map_or(0, |c| c + 1);
+        let back = placed.iter().find(|&&c| c >= front.max(count.saturating_sub(ENDS)));
+        let back = back.copied().unwrap_or(count);
+        (front > 0 || back < count).then_some((front, back))
+    }
+
+    /// Makes a graph of the launches between those at the ends.
+    fn make_middle(
+        &mut self,
+        recorder: &mut Recorder,
+        (front, back): (usize, usize),
+    ) -> Result<u64, BackendError> {
+        self.inherited = None;
+        let middle = self.launches.get(front..back).unwrap_or_default();
+        let mut parts: Vec<Part> = (0..front).map(Part::Alone).collect();
+        let made = middle.len() > 1;
+        if made {
+            let placed = self.placed(front);
+            let placed = placed.into_iter().filter(|&c| c < back - front).collect::<Vec<_>>();
+            let graph = Graph::new(recorder, middle, None, &placed)
+                .map_err(|f| self.failed(Failed { command: f.command.map(|c| c + front), error: f.error }))?;
+            parts.push(Part::Graph(graph, front));
+        } else {
+            parts.extend((front..back).map(Part::Alone));
+        }
+        parts.extend((back..self.launches.len()).map(Part::Alone));
+        self.parts = Some(parts);
+        Ok(u64::from(made))
     }
 
     /// Whether it should become a graph: once it has run without one, so that all kernels are loaded. Control flow runs as a graph
@@ -218,6 +313,9 @@ impl Batch {
 
     /// Puts the launches of a whole run into the streams of its program.
     pub fn arrange(&mut self, loaded: &Loaded<CudaGpu>) {
+        if self.lanes.is_some() {
+            return;
+        }
         let kind = |c: &Command| match c {
             Command::Weight(w) => Kind::Copy(w.weight),
             Command::Mark(_) => Kind::Mark,
@@ -251,6 +349,9 @@ impl Batch {
     ) -> Result<u64, BackendError> {
         if !self.launches.iter().all(Command::is_capturable) {
             return self.split(recorder);
+        }
+        if let Some(ends) = self.ends().filter(|_| self.moves) {
+            return self.make_middle(recorder, ends);
         }
         if let Some(mut g) = self.inherited.take().or_else(old)
             && g.update(recorder, &self.launches, self.lanes.as_ref()).map_err(|f| self.failed(f))?

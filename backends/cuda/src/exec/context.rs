@@ -94,6 +94,7 @@ impl CudaContext {
         other.run.memory.bound = std::mem::take(&mut self.inner.run.memory.bound);
         other.run.state.consumed = std::mem::take(&mut self.inner.run.state.consumed);
         other.run.state.staged = std::mem::take(&mut self.inner.run.state.staged);
+        other.run.state.aux_streams = std::mem::take(&mut self.inner.run.state.aux_streams);
         let before = std::mem::replace(&mut self.inner, other);
         if before.run.memory.recorded {
             self.replaced.push(before);
@@ -281,6 +282,19 @@ impl NativeContext for CudaContext {
         allocator: Option<Arc<dyn TemporaryAllocator>>,
     ) -> Result<(), BackendError> {
         self.inner.queue.allocator = allocator;
+        Ok(())
+    }
+
+    unsafe fn set_aux_streams(&mut self, streams: &[*mut c_void]) -> Result<(), BackendError> {
+        let loaded = self.inner.loaded();
+        loaded.device.gpu.bind()?;
+        // The run in flight may be in the streams of before.
+        self.inner.queue.stream.synchronize()?;
+        // SAFETY: the caller vouches for the handles.
+        let theirs = |&s: &*mut c_void| unsafe { Stream::foreign(&loaded.device.gpu, s) };
+        let run = self.run();
+        run.state.aux_streams = streams.iter().map(theirs).collect();
+        run.launches.clear();
         Ok(())
     }
 

@@ -31,6 +31,8 @@ pub struct RunState {
     pub graphs_made: u64,
     pub consumed: Consumed,
     pub staged: Staged,
+    /// Streams of the caller's for steps in auxiliary streams.
+    pub aux_streams: Vec<Arc<Stream>>,
 }
 
 impl Executor for CudaGpu {
@@ -46,7 +48,8 @@ impl Executor for CudaGpu {
 
     fn state(queue: &mut CudaQueue) -> Result<RunState, BackendError> {
         let recorder = Recorder::new(Stream::new(&queue.stream.gpu)?);
-        Ok(RunState { recorder, graphs_made: 0, consumed: Consumed::default(), staged: Staged::default() })
+        let (consumed, staged) = (Consumed::default(), Staged::default());
+        Ok(RunState { recorder, graphs_made: 0, consumed, staged, aux_streams: Vec::new() })
     }
 
     fn batch(
@@ -85,6 +88,12 @@ impl Executor for CudaGpu {
         batch: &mut Batch,
         kept: bool,
     ) -> Result<(), BackendError> {
+        if kept && !run.times.on && !run.nested && !run.state.aux_streams.is_empty() {
+            batch.arrange(&run.loaded);
+            if batch.run_beside(&queue.stream, &run.state.aux_streams)? {
+                return Ok(());
+            }
+        }
         if kept && !run.times.on && batch.wants_graph() {
             let graphs = run.launches.batches().filter(|b| b.has_graph()).count();
             let most = if run.nested { PREPARED_BODIES } else { GRAPHS };

@@ -310,6 +310,11 @@ static void weights(const char *path, const char *backend) {
     OK(kiln_refitter_refit(refitter, NULL));
     REFUSED(kiln_context_set_temporary_allocator(context, no_memory, NULL, NULL, NULL), KILN_ERROR_INVALID_ARGUMENT, "free is NULL");
     REFUSED(kiln_context_set_temporary_allocator(context, NULL, NULL, NULL, NULL), KILN_ERROR_UNSUPPORTED_STATE, "device memory");
+    int handle = 0;
+    void *other[1] = {&handle};
+    REFUSED(kiln_context_set_aux_streams(context, NULL, 1), KILN_ERROR_INVALID_ARGUMENT, "streams is NULL");
+    REFUSED(kiln_context_set_aux_streams(context, other, 1), KILN_ERROR_UNSUPPORTED_STATE, "");
+    OK(kiln_context_set_aux_streams(context, NULL, 0));
     OK(kiln_context_run(context));
     kiln_refitter_destroy(refitter);
     kiln_context_destroy(context);

@@ -299,6 +299,24 @@ pub(super) unsafe extern "C" fn set_consumed_event(
     unsafe { ContextHandle::slot(context, err, |c| c.lock()?.require_native()?.set_consumed_event(event)) }
 }
 
+pub(super) unsafe extern "C" fn set_aux_streams(
+    context: *mut kiln_context,
+    streams: *const *mut std::ffi::c_void,
+    count: u32,
+    err: *mut kiln_error,
+) -> i32 {
+    // SAFETY: the host passes what `create` made, and so many streams that stay as the slot's contract says.
+    unsafe {
+        ContextHandle::slot(context, err, |c| {
+            let all = match streams.is_null() {
+                true => &[],
+                false => std::slice::from_raw_parts(streams, count as usize),
+            };
+            c.lock()?.require_native()?.set_aux_streams(all)
+        })
+    }
+}
+
 pub(super) unsafe extern "C" fn wait(context: *mut kiln_context, moment: u32, err: *mut kiln_error) -> i32 {
     // SAFETY: the host passes what `create` made.
     unsafe {

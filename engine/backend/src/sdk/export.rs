@@ -46,6 +46,7 @@ static TABLE: kiln_backend_v1 = kiln_backend_v1 {
     context_set_allocator: Some(allocator::set),
     device_free_memory: Some(backend::free_memory),
     device_read: Some(backend::read),
+    context_set_aux_streams: Some(context::set_aux_streams),
 };
 
 /// The constant that `export_backend!` exports.

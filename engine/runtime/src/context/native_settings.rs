@@ -34,6 +34,7 @@ struct Binding {
 #[derive(Default)]
 pub(super) struct NativeSettings {
     stream: Option<Handle>,
+    aux_streams: Vec<Handle>,
     event: Option<Handle>,
     memory: Option<(Handle, u64)>,
     allocator: Option<Arc<dyn TemporaryAllocator>>,
@@ -45,6 +46,10 @@ pub(super) struct NativeSettings {
 impl NativeSettings {
     pub(super) fn set_stream(&mut self, stream: *mut c_void) {
         self.stream = Handle::of(stream);
+    }
+
+    pub(super) fn set_aux_streams(&mut self, streams: &[*mut c_void]) {
+        self.aux_streams = streams.iter().map(|&s| Handle(s as usize)).collect();
     }
 
     pub(super) fn set_event(&mut self, event: *mut c_void) {
@@ -70,8 +75,12 @@ impl NativeSettings {
 
     /// Sets everything on a new context.
     pub(super) fn apply(&self, context: &mut dyn Context) -> Result<(), BackendError> {
-        let NativeSettings { stream, event, memory, allocator, bindings, owner: _ } = self;
-        let plain = stream.is_none() && event.is_none() && memory.is_none() && allocator.is_none();
+        let NativeSettings { stream, aux_streams, event, memory, allocator, bindings, owner: _ } = self;
+        let plain = stream.is_none()
+            && aux_streams.is_empty()
+            && event.is_none()
+            && memory.is_none()
+            && allocator.is_none();
         if plain && bindings.is_empty() {
             return Ok(());
         }
@@ -83,6 +92,11 @@ impl NativeSettings {
         if let Some(stream) = stream {
             // SAFETY: the caller vouched for it until it is replaced or the context is dropped.
             unsafe { native.set_stream(stream.pointer()) }?;
+        }
+        if !aux_streams.is_empty() {
+            let all: Vec<*mut c_void> = aux_streams.iter().map(|s| s.pointer()).collect();
+            // SAFETY: as of the stream.
+            unsafe { native.set_aux_streams(&all) }?;
         }
         if let Some(event) = event {
             // SAFETY: as of the stream.

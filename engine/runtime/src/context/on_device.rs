@@ -39,6 +39,41 @@ impl ExecutionContext {
         Ok(())
     }
 
+    /// Puts layers of further runs that are in auxiliary streams of the engine ([`Engine::aux_streams`](crate::Engine::aux_streams)) into
+    /// streams of the caller's: those of the first auxiliary stream into the first. Where there are fewer, the rest are in streams of the
+    /// backend's own; further ones are not used. Each run begins behind the work that is in its main stream, and the main stream ends
+    /// behind all others. Such runs are launched kernel by kernel, not as one graph, so that they take more of the host's time; runs
+    /// that a capture of the caller's records, runs with control flow on the device, and timed steps are in the main stream alone. None: no
+    /// stream of the caller's. They stay set through a refit.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Backend`] for a null stream, and from backends without streams (cpu, reference, wgpu), unless none are given.
+    ///
+    /// # Safety
+    /// The handles are streams of the backend's kind (of CUDA `CUstream`s of the device's primary context). They stay until others are set
+    /// or this context is gone.
+    pub unsafe fn set_aux_streams(&mut self, streams: &[*mut c_void]) -> Result<(), RuntimeError> {
+        // SAFETY: as the caller vouches.
+        let result = unsafe { self.try_set_aux_streams(streams) };
+        self.recorder.note(result)
+    }
+
+    unsafe fn try_set_aux_streams(&mut self, streams: &[*mut c_void]) -> Result<(), RuntimeError> {
+        if streams.is_empty() && !self.takes_device_memory() {
+            return Ok(());
+        }
+        let set = match streams.iter().position(|s| s.is_null()) {
+            Some(i) => Err(BackendError::InvalidArgument(format!("the auxiliary stream {i} is null"))),
+            // SAFETY: as the caller vouches.
+            None => {
+                self.context.require_native().and_then(|native| unsafe { native.set_aux_streams(streams) })
+            }
+        };
+        set.map_err(|e| self.engine.backend_error(e))?;
+        self.native.set_aux_streams(streams);
+        Ok(())
+    }
+
     /// Sets the memory of an input or an output for further runs: `bytes` bytes of the caller's on the
     /// device, in the tensor's format, dense. Null restores this context's own memory. Such an input needs only its shape set; shape
     /// inputs need their elements, too. An output whose size the run computes needs room for that size.

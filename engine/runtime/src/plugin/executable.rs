@@ -353,6 +353,15 @@ impl NativeContext for LoadedContext {
         set
     }
 
+    unsafe fn set_aux_streams(&mut self, streams: &[*mut c_void]) -> Result<(), BackendError> {
+        let lib = self.object.library();
+        let f = lib.slot(lib.table.context_set_aux_streams, "set_aux_streams")?;
+        let count = u32::try_from(streams.len())
+            .map_err(|_| BackendError::InvalidArgument(format!("{} auxiliary streams", streams.len())))?;
+        // SAFETY: the object is alive and used by this thread alone; the caller vouches for the streams.
+        call::status(|err| unsafe { f(self.object.ptr(), streams.as_ptr(), count, err) })
+    }
+
     fn address(&mut self, port: Bound) -> Result<(*mut c_void, u64), BackendError> {
         let lib = self.object.library();
         let f = lib.slot(lib.table.context_address, "address")?;
