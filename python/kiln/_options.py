@@ -61,9 +61,9 @@ class Monitor(Protocol):
 
 
 class Selector(Protocol):
-    """Chooses among the algorithms of each layer. Any object with these methods is one."""
+    """Chooses among the algorithms of each layer; None refuses the layer in these formats. Any object with these methods is one."""
 
-    def select(self, layer: dict[str, Any], choices: list[dict[str, Any]], /) -> Sequence[int]: ...
+    def select(self, layer: dict[str, Any], choices: list[dict[str, Any]], /) -> Sequence[int] | None: ...
     def report(self, layers: list[Any], /) -> object: ...
 
 

@@ -51,11 +51,20 @@ pub struct Selector(pub Arc<Callback>);
 
 impl AlgorithmSelector for Selector {
     fn select(&mut self, layer: &LayerContext, choices: &[Algorithm]) -> Result<Vec<usize>, String> {
+        self.select_or_refuse(layer, choices).map(Option::unwrap_or_default)
+    }
+
+    /// `None` of Python refuses the layer in this form.
+    fn select_or_refuse(
+        &mut self,
+        layer: &LayerContext,
+        choices: &[Algorithm],
+    ) -> Result<Option<Vec<usize>>, String> {
         let chosen = self.0.call(|o| {
             let py = o.py();
             let choices = choices.iter().map(|c| algorithm(py, c)).collect::<PyResult<Vec<_>>>()?;
             let layer = context(py, layer)?;
-            o.call_method1("select", (layer, PyList::new(py, choices)?))?.extract::<Vec<usize>>()
+            o.call_method1("select", (layer, PyList::new(py, choices)?))?.extract::<Option<Vec<usize>>>()
         });
         chosen.ok_or_else(|| "the selector raised an exception".to_owned())
     }

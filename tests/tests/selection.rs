@@ -148,6 +148,48 @@ fn selectors_that_choose_nothing_or_what_is_not_there_fail_where_the_build_says_
     assert!(refused(build(angry, false)).contains("not "));
 }
 
+/// Refuses layers whose input has channels last, or all.
+struct Refuser(bool);
+
+impl AlgorithmSelector for Refuser {
+    fn select(&mut self, _: &LayerContext, _: &[Algorithm]) -> Result<Vec<usize>, String> {
+        Ok(Vec::new())
+    }
+
+    fn select_or_refuse(
+        &mut self,
+        layer: &LayerContext,
+        choices: &[Algorithm],
+    ) -> Result<Option<Vec<usize>>, String> {
+        let last = layer.inputs.iter().any(|t| channels_last(&t.dims));
+        if last || self.0 { Ok(None) } else { self.select(layer, choices).map(Some) }
+    }
+
+    fn report(&mut self, _: &[StepReport]) {}
+}
+
+/// Whether dimensions are those of a square image with channels last.
+fn channels_last(dims: &[i64]) -> bool {
+    matches!(dims, [_, h, w, c] if h == w && w != c && *h > 1)
+}
+
+#[test]
+fn forms_that_a_selector_refuses_are_left_out() {
+    let (network, profile) = lenet();
+    let build = |all: bool| {
+        let selector = Some(Selector::new(Arc::new(Mutex::new(Refuser(all)))));
+        let config = BuildConfig { selector, samples: 1, ..BuildConfig::default() };
+        builder(&cpu(), &profile, config).build(&network)
+    };
+    let built = build(false).unwrap();
+    let refused = |c: &&kiln_builder::Considered| c.why.contains("the selector refuses");
+    assert!(built.considered.iter().find(refused).is_some_and(|c| !c.taken), "{:?}", built.considered);
+    assert!(built.steps.iter().all(|s| s.inputs.iter().all(|t| !channels_last(&t.dims))));
+    assert!(far(built, &profile, &cpu()) <= 1e-4);
+    let e = build(true).map(drop).unwrap_err();
+    assert!(matches!(&e, BuildError::NoTactic { reasons, .. } if reasons.contains("selector")), "{e}");
+}
+
 #[test]
 fn rules_force_and_forbid_tactics_of_layers() {
     let (network, profile) = lenet();

@@ -78,6 +78,19 @@ pub trait AlgorithmSelector: Send {
     /// A text that ends the build.
     fn select(&mut self, layer: &LayerContext, choices: &[Algorithm]) -> Result<Vec<usize>, String>;
 
+    /// Selects as [`AlgorithmSelector::select`] does, or returns `None`: no algorithm may run the layer in this form. The search then leaves
+    /// out the cut or the formats that led to it. The build fails where there is no other form.
+    ///
+    /// # Errors
+    /// A text that ends the build.
+    fn select_or_refuse(
+        &mut self,
+        layer: &LayerContext,
+        choices: &[Algorithm],
+    ) -> Result<Option<Vec<usize>>, String> {
+        self.select(layer, choices).map(Some)
+    }
+
     /// Receives the final choice of each layer of the plan, once a build.
     fn report(&mut self, layers: &[StepReport]);
 }
@@ -108,15 +121,17 @@ impl Selector {
         &self,
         layer: &LayerContext,
         choices: &[Algorithm],
-    ) -> Result<Vec<usize>, BuildError> {
+    ) -> Result<Option<Vec<usize>>, BuildError> {
         let mut selector = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let refused = |message: String| BuildError::Selection { layer: layer.layer.clone(), message };
-        let mut found = selector.select(layer, choices).map_err(refused)?;
+        let Some(mut found) = selector.select_or_refuse(layer, choices).map_err(refused)? else {
+            return Ok(None);
+        };
         found.sort_unstable();
         found.dedup();
         match found.iter().find(|&&i| i >= choices.len()) {
             Some(i) => Err(refused(format!("the selector chose {i} of {} algorithms", choices.len()))),
-            None => Ok(found),
+            None => Ok(Some(found)),
         }
     }
 

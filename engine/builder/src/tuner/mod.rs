@@ -383,11 +383,14 @@ impl Tuner<'_> {
         all: &[Tactic],
     ) -> Result<Option<Vec<Tactic>>, BuildError> {
         if let Some(selector) = &self.config.selector {
+            let name = layer;
             let layer = self.full_name(layer);
             let context = LayerContext::of(&layer, region, concrete, key);
             let median = |t: &Tactic| Some(self.median(key, t)).filter(|ns| ns.is_finite());
             let choices: Vec<Algorithm> = all.iter().map(|t| Algorithm::of(t, region, median(t))).collect();
-            let selected = selector.select(&context, &choices)?;
+            let Some(selected) = selector.select(&context, &choices)? else {
+                return Err(self.refused(name, region, "the selector refuses all of its algorithms".into()));
+            };
             if !selected.is_empty() {
                 return Ok(Some(selected.into_iter().filter_map(|i| all.get(i).cloned()).collect()));
             }
