@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the Python wheel, into .cache/wheels (or the folder of the variable WHEELS): of a release build with maturin, which fits other
 # machines, too; with --dev of what the workspace has built last, for tests on this machine. One wheel is for all versions of Python from
-# 3.11 on; --python=PROGRAM makes the one that a free-threaded Python (3.13t, 3.14t) wants instead.
+# 3.11 on; --python=PROGRAM makes the one that a free-threaded Python (from 3.14t on) wants instead.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 WHEELS=${WHEELS:-$PWD/.cache/wheels}

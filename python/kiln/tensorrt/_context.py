@@ -243,6 +243,11 @@ class IExecutionContext(Strict, Scoped):
                 address = self._stand(t.name, address, int(size), t.is_input)
             wanted = (address, int(size))
             if self._bound.get(t.name) != wanted:
+                if device and size and not driver().knows(address):
+                    raise ValueError(
+                        f"the address of {t.name!r}, {address:#x}, is none of CUDA's: it wants memory of the device, and this "
+                        "looks like a pointer of the host"
+                    )
                 self._native.bind(t.name, *wanted)
                 self._bound[t.name] = wanted
 

@@ -51,6 +51,13 @@ class Driver:
             self._call("cuMemcpyDtoH_v2", data, ctypes.c_uint64(address), ctypes.c_size_t(size))
         return bytes(data)
 
+    def knows(self, address: int) -> bool:
+        """Whether an address is one of memory that the driver knows: of a device, managed, or page-locked."""
+        kind, memory_type = ctypes.c_uint(), 2
+        with self.context():
+            get = self._lib.cuPointerGetAttribute
+            return get(ctypes.byref(kind), ctypes.c_int(memory_type), ctypes.c_uint64(address)) == 0
+
     def synchronize(self) -> None:
         """Waits for the work of the default stream."""
         with self.context():

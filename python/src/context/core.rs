@@ -15,12 +15,39 @@ pub struct Core {
     pub callbacks: Mutex<HashMap<String, Arc<Callback>>>,
     /// Shapes of inputs that were set.
     pub shapes: Mutex<HashMap<String, Vec<usize>>>,
+    /// Stream and memory of the last run on tensors of a device, which stay set for another one on the same.
+    pub lent: Mutex<Lent>,
+}
+
+/// A stream and memory of the caller's on a device, set for runs that name them. A change of either costs a context its recorded graph.
+#[derive(Default)]
+pub struct Lent {
+    pub stream: Option<u64>,
+    /// Address and bytes by the name of the tensor.
+    pub bound: HashMap<String, (usize, u64)>,
+}
+
+impl Lent {
+    /// Takes back what is set, so that nothing else runs on it.
+    pub fn end(&mut self, context: &mut kiln::ExecutionContext) -> Result<(), kiln::RuntimeError> {
+        let Lent { stream, bound } = std::mem::take(self);
+        for name in bound.keys() {
+            // SAFETY: null ends a binding.
+            unsafe { context.bind(name, std::ptr::null_mut(), 0) }?;
+        }
+        match stream {
+            // SAFETY: null stands for the context's own stream.
+            Some(_) => unsafe { context.set_stream(std::ptr::null_mut()) },
+            None => Ok(()),
+        }
+    }
 }
 
 impl Core {
     /// Takes a context of an engine.
     pub fn new(engine: kiln::Engine, context: kiln::ExecutionContext) -> Core {
-        Core { context: Mutex::new(context), engine, callbacks: Mutex::default(), shapes: Mutex::default() }
+        let (callbacks, shapes, lent) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Core { context: Mutex::new(context), engine, callbacks, shapes, lent }
     }
 
     /// Calls the context without the interpreter's lock.
@@ -31,6 +58,10 @@ impl Core {
     ) -> PyResult<T> {
         let mut guard = try_lock(&self.context).ok_or_else(|| in_use("the execution context"))?;
         let context = &mut *guard;
+        let mut lent = std::mem::take(&mut *lock(&self.lent));
+        if lent.stream.is_some() || !lent.bound.is_empty() {
+            detached(py, || lent.end(context))?;
+        }
         detached(py, || f(context))
     }
 

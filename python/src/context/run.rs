@@ -1,6 +1,6 @@
 //! One run from inputs to outputs.
 
-use super::core::Core;
+use super::core::{Core, Lent};
 use crate::errors::{Failed, argument, in_use};
 use crate::scope::{detached, lock, try_lock};
 use crate::tensor::{Stream, Tensor, View, view};
@@ -47,8 +47,10 @@ pub fn run<'py>(
     let wanted = out.map(|out| views(out, asked)).transpose()?.unwrap_or_default();
     lock(&core.shapes).clear();
     let engine = &core.engine;
+    let mut lent = lock(&core.lent);
+    let lent = &mut *lent;
     let results = detached(py, || {
-        Run { engine, context: &mut *context, bound: Vec::new() }.whole(given, &wanted, stream)
+        Run { engine, context: &mut *context, lent: &mut *lent }.whole(given, &wanted, stream)
     });
     // Here, as buffers of Python are given back with the interpreter's lock, which would be taken and left for each one.
     context.clear_inputs();
@@ -64,15 +66,15 @@ pub fn run<'py>(
     Ok(all)
 }
 
-/// A run and the memory that is bound for it alone.
+/// A run, and the stream and memory that are set for it and for runs like it.
 struct Run<'a> {
     engine: &'a Engine,
     context: &'a mut ExecutionContext,
-    bound: Vec<String>,
+    lent: &'a mut Lent,
 }
 
 impl Run<'_> {
-    /// Runs, and takes back all that was set for this run.
+    /// Runs with stream and memory of this run, which stay set. After an error they are taken back.
     fn whole(
         mut self,
         given: Named,
@@ -81,20 +83,41 @@ impl Run<'_> {
     ) -> Result<Vec<(String, Option<Tensor>)>, Failed> {
         let devices = given.iter().chain(wanted).any(|(_, v)| !v.device.is_host());
         let stream = stream.or(devices.then_some(DEFAULT_STREAM));
-        if let Some(stream) = stream {
-            // SAFETY: the caller vouches for the stream until the run is done, where it is taken back.
-            unsafe { self.context.set_stream(stream as usize as *mut c_void) }?;
-        }
-        let result = self.once(given, wanted);
-        for name in std::mem::take(&mut self.bound) {
-            // SAFETY: null ends a binding.
-            unsafe { self.context.bind(&name, std::ptr::null_mut(), 0) }?;
-        }
-        if stream.is_some() {
-            // SAFETY: null stands for the context's own stream.
-            unsafe { self.context.set_stream(std::ptr::null_mut()) }?;
+        let result = self.set(&given, wanted, stream).and_then(|()| self.once(given, wanted));
+        if result.is_err() {
+            self.lent.end(self.context)?;
         }
         result
+    }
+
+    /// Sets the stream if it is another one, and takes back memory of tensors that this run has elsewhere.
+    fn set(&mut self, given: &Named, wanted: &Named, stream: Option<u64>) -> Result<(), Failed> {
+        let on_device =
+            |name: &str| given.iter().chain(wanted).any(|(n, v)| n == name && !v.device.is_host());
+        let stale: Vec<String> = self.lent.bound.keys().filter(|n| !on_device(n)).cloned().collect();
+        for name in stale {
+            // SAFETY: null ends a binding.
+            unsafe { self.context.bind(&name, std::ptr::null_mut(), 0) }?;
+            self.lent.bound.remove(&name);
+        }
+        if stream != self.lent.stream {
+            let handle = stream.unwrap_or_default() as usize as *mut c_void;
+            // SAFETY: the caller vouches for the stream until the run is done; null is the context's own.
+            unsafe { self.context.set_stream(handle) }?;
+            self.lent.stream = stream;
+        }
+        Ok(())
+    }
+
+    /// Binds memory of the caller's, unless it is bound from a run before.
+    fn bind(&mut self, name: &str, view: &View, bytes: u64) -> Result<(), Failed> {
+        let place = (view.address as usize, bytes);
+        if self.lent.bound.get(name) != Some(&place) {
+            // SAFETY: the caller's tensor has these bytes, which nothing else uses during the run.
+            unsafe { self.context.bind(name, view.address as *mut c_void, bytes) }?;
+            self.lent.bound.insert(name.to_owned(), place);
+        }
+        Ok(())
     }
 
     fn once(&mut self, given: Named, wanted: &Named) -> Result<Vec<(String, Option<Tensor>)>, Failed> {
@@ -152,9 +175,7 @@ impl Run<'_> {
             if !target.device.is_host() {
                 let io = self.engine.io_tensor(name)?.clone();
                 let bytes = self.check_device(&io, target)?;
-                self.bound.push(name.clone());
-                // SAFETY: the caller's tensor has these bytes, which nothing else uses during the run.
-                unsafe { self.context.bind(name, target.address as *mut c_void, bytes) }?;
+                self.bind(name, target, bytes)?;
             }
         }
         Ok(())
@@ -168,10 +189,7 @@ impl Run<'_> {
         }
         self.context.set_input_shape(name, &view.shape)?;
         let bytes = self.check_device(&io, view)?;
-        self.bound.push(name.to_owned());
-        // SAFETY: the caller's tensor has these bytes and is kept until the run is done.
-        unsafe { self.context.bind(name, view.address as *mut c_void, bytes) }?;
-        Ok(())
+        self.bind(name, view, bytes)
     }
 
     /// Refuses memory of a device that the engine cannot use where it is; returns its bytes.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kiln.tensorrt as trt
@@ -56,6 +57,9 @@ class Driver:
     def synchronize(self) -> None:
         CALLS.append(("synchronize",))
 
+    def knows(self, address: int) -> bool:
+        return address < 1 << 40
+
     def allocate(self, size: int) -> int:
         return 1 << 20
 
@@ -83,6 +87,15 @@ def test_a_stream_of_the_program_is_taken_and_not_waited_for(context: Any) -> No
     CALLS.clear()
     assert context.execute_async_v3(77)
     assert CALLS == [("enqueue",)], "nothing is bound again"
+
+
+def test_pointers_of_the_host_are_refused_by_name(context: Any) -> None:
+    x = np.zeros(4, np.float32)
+    context.set_tensor_address("x", 4096)
+    context.set_tensor_address("y", x.ctypes.data & ~15)
+    assert not context.execute_async_v3(77)
+    assert "'y'" in trt.last_error() and "pointer of the host" in trt.last_error()
+    assert ("enqueue",) not in CALLS
 
 
 def test_the_default_stream_orders_runs(context: Any) -> None:

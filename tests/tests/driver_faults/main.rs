@@ -403,6 +403,46 @@ fn captured_runs() {
     assert_eq!((cx.fake.misuse(), cx.fake.alive()), (String::new(), String::new()));
 }
 
+/// A stream of the caller's may be destroyed once its runs are done: the context takes another one, or ends, without it.
+#[test]
+fn streams_of_the_caller_go_before_contexts() {
+    with_driver("gone_streams", &library(), &[]);
+}
+
+#[test]
+#[ignore = "runs in a process of its own"]
+fn gone_streams() {
+    let Some(cx) = open() else { return };
+    let all = cases(&cx);
+    let case = all.iter().find(|c| c.name == "on_device").unwrap();
+    cx.fake.start(-1, 0);
+    cx.fake.with_native(8 * 8 * 4, |native| {
+        let engine = case.load(&cx).unwrap();
+        let mut context = engine.create_context().unwrap();
+        let at = |i: usize| native.memory[i] as usize as *mut c_void;
+        context.set_input_shape("x", &[8, 8]).unwrap();
+        // SAFETY: memory that outlives the context.
+        unsafe {
+            context.bind("x", at(0), 256).unwrap();
+            context.bind("z", at(1), 256).unwrap();
+        }
+        for taken in [false, true, false] {
+            cx.fake.with_stream(|stream| {
+                // SAFETY: the stream outlives the run.
+                unsafe { context.set_stream(stream) }.unwrap();
+                context.enqueue().unwrap();
+                match taken {
+                    true => assert_eq!(context.outputs().unwrap().len(), 1),
+                    false => context.wait().unwrap(),
+                }
+            });
+        }
+        drop(context);
+        assert_eq!(cx.fake.misuse(), "");
+    });
+    assert_eq!((cx.fake.misuse(), cx.fake.alive()), (String::new(), String::new()));
+}
+
 /// Drivers that lack a function are refused by its name; those without conditional nodes walk control flow on the host.
 #[test]
 fn old_drivers_are_refused() {

@@ -80,14 +80,17 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         let gpu = &self.stream.gpu;
         if let Some(allocator) = &self.allocator {
-            return allocator.free(self.address as usize as *mut c_void, self.size, self.stream.handle());
+            // No stream orders what is free already.
+            let stream = if self.stream.is_left() { std::ptr::null_mut() } else { self.stream.handle() };
+            return allocator.free(self.address as usize as *mut c_void, self.size, stream);
         }
+        let stream = self.stream.closing();
         if gpu.has_pool() {
             if gpu.may_close() {
                 // SAFETY: allocated in `new`, freed once, after all work of the only stream that uses it.
-                unsafe { call!(gpu.api, sys::cuMemFreeAsync(self.address, self.stream.handle)) };
+                unsafe { call!(gpu.api, sys::cuMemFreeAsync(self.address, stream)) };
             }
-        } else if gpu.drained(self.stream.handle) {
+        } else if gpu.drained(stream) {
             // SAFETY: as above; that work is done.
             unsafe { call!(gpu.api, sys::cuMemFree_v2(self.address)) };
         }
@@ -184,7 +187,7 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         let gpu = &self.stream.gpu;
-        if gpu.drained(self.stream.handle) {
+        if gpu.drained(self.stream.closing()) {
             // SAFETY: allocated in `new`, freed once, when no transfer is under way.
             unsafe { call!(gpu.api, sys::cuMemFreeHost(self.start.cast())) };
         }

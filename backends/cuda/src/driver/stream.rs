@@ -6,8 +6,8 @@ use crate::foreign::call;
 use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// A queue of work.
 pub struct Stream {
@@ -17,6 +17,8 @@ pub struct Stream {
     foreign: bool,
     /// Whether its work is recorded in a graph.
     pub(super) recording: AtomicBool,
+    /// The stream that gives back memory in place of one of the caller's that was left.
+    heir: OnceLock<Arc<Stream>>,
 }
 
 // SAFETY: the driver's streams may be used from any thread.
@@ -32,16 +34,37 @@ impl Stream {
         let mut handle = std::ptr::null_mut();
         // SAFETY: the place for the handle is valid and the context is current.
         unsafe { cu!(gpu.api, cuStreamCreate(&mut handle, NON_BLOCKING)) }?;
-        Ok(Arc::new(Stream { gpu: gpu.clone(), handle, foreign: false, recording: AtomicBool::new(false) }))
+        let (gpu, recording, heir) = (gpu.clone(), AtomicBool::new(false), OnceLock::new());
+        Ok(Arc::new(Stream { gpu, handle, foreign: false, recording, heir }))
     }
 
     /// A stream of the caller's.
     ///
     /// # Safety
-    /// The handle is a stream of this device's primary context that outlives the object.
+    /// The handle is a stream of this device's primary context that outlives the object, or the call of [`Stream::leave`].
     pub unsafe fn foreign(gpu: &Arc<Gpu>, handle: *mut c_void) -> Arc<Stream> {
-        let (gpu, recording) = (gpu.clone(), AtomicBool::new(false));
-        Arc::new(Stream { gpu, handle: handle.cast(), foreign: true, recording })
+        let (gpu, recording, heir) = (gpu.clone(), AtomicBool::new(false), OnceLock::new());
+        Arc::new(Stream { gpu, handle: handle.cast(), foreign: true, recording, heir })
+    }
+
+    /// Gives memory of this stream back without it from now on, if it is the caller's, who may have destroyed it. All work that uses the
+    /// memory is done.
+    pub fn leave(&self) {
+        if self.foreign
+            && let Ok(own) = Stream::new(&self.gpu)
+        {
+            let _ = self.heir.set(own);
+        }
+    }
+
+    /// Whether memory is given back without it.
+    pub(super) fn is_left(&self) -> bool {
+        self.heir.get().is_some()
+    }
+
+    /// The handle of the stream in whose order memory is given back.
+    pub(super) fn closing(&self) -> sys::CUstream {
+        self.heir.get().map_or(self.handle, |own| own.handle)
     }
 
     /// The driver's handle.

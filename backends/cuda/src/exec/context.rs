@@ -75,7 +75,8 @@ impl CudaContext {
     /// Puts further work into another stream.
     fn change_stream(&mut self, stream: Arc<Stream>) -> Result<(), BackendError> {
         let loaded = self.inner.loaded();
-        self.inner.queue.stream.synchronize()?;
+        // Not for the stream, which may be one of the caller's that is gone.
+        self.inner.queue.wait()?;
         // Memory is given back in the order of its stream: all of it is made anew.
         let queue = CudaQueue::new(&stream, self.inner.queue.word.clone())?;
         let mut other = GpuContext::with_arena(&loaded, queue, self.inner.run.memory.owns_arena())?;

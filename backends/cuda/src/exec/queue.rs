@@ -225,6 +225,8 @@ impl Queue for CudaQueue {
 
     fn finish_reading(&mut self, lengths: &[usize]) -> Result<Vec<Vec<u8>>, BackendError> {
         self.await_run()?;
+        // The mark of the run is behind as well.
+        self.marked = true;
         let total = lengths.iter().map(|n| padded(*n)).sum();
         let from = Self::pinned(&self.stream, &mut self.readback, &mut self.allocations, total)?;
         let mut at = 0;
@@ -258,10 +260,11 @@ impl Queue for CudaQueue {
 impl Drop for CudaQueue {
     fn drop(&mut self) {
         // The run in flight reads weights and code, which may go with the context and not in the order of its stream, and the
-        // word, which may be in use in a stream of the caller's.
+        // word, which may be in use in a stream of the caller's. That stream may be gone once its run is done.
         let waited = self.await_run();
         if let Err(e) = waited.or_else(|_| self.stream.synchronize()) {
             tracing::debug!("the last run of a context ended with an error that nobody asked for: {e}");
         }
+        self.stream.leave();
     }
 }
