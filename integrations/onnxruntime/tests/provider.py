@@ -1,6 +1,5 @@
 """What tests of the provider share: the library, sessions, cases of the ONNX suite."""
 
-import os
 import pathlib
 
 import numpy
@@ -10,7 +9,7 @@ from onnx import numpy_helper
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 NAME = "KilnExecutionProvider"
-LIBRARY = pathlib.Path(os.environ.get("KILN_ORT", ROOT / "target/debug/libkiln_ort.so"))
+LIBRARY = ROOT / "target/debug/libkiln_ort.so"
 SUITE = ROOT / ".cache/onnx-suite-1.19.1"
 
 

@@ -44,12 +44,15 @@ script() {
 
 check backends "$PYTHON" -m kiln backends
 check same_bits "$PYTHON" "$TESTS/gpu/same_bits.py" "$DIGITS/lenet_a.onnx" "$DIGITS/digits_test.npz"
-for name in torch_runner cuda_graph half_exporter network_of_torch refit_and_allocate; do
+for name in torch_runner cuda_graph half_exporter network_of_torch refit_and_allocate host_pointers; do
     check "torch:$name" "$PYTHON" -m kiln.tensorrt "$TESTS/gpu/$name.py" "$DIGITS/lenet_a.onnx" "$DIGITS/digits_test.npz"
 done
 script cuda_python common_runtime sample_buffers graph_capture cupy_runner ctypes_runtime
-script export_profiles inspector timing_cache progress parser_errors streams
+script inspector timing_cache progress parser_errors streams
 check pytest "$PYTHON" -m pytest -q -p no:cacheprovider -c /dev/null --rootdir "$TESTS" "$TESTS/test_torch.py"
+# The provider of ONNX Runtime whose values are on the device.
+check onnxruntime env KILN_REQUIRE_CUDA=1 "$PYTHON" -m pytest -q -p no:cacheprovider \
+    -c /dev/null --rootdir integrations/onnxruntime/tests integrations/onnxruntime/tests/test_device_memory.py
 wait
 
 {
