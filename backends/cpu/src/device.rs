@@ -7,7 +7,9 @@ use crate::tactics::check_tactic;
 use crate::threads::Threads;
 use crate::value::Val;
 use kiln_backend::flow::LoadedBodies;
-use kiln_backend::{BackendError, Context, Device, Executable, Program, TimeRequest};
+use kiln_backend::{BackendError, Context, Device, Executable, LoadedProgram, Program, TimeRequest};
+use kiln_ir::ValueId;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The processor.
@@ -23,15 +25,26 @@ impl Processor {
 
     /// Loads a program. `fixed` says that inputs are the same in every run: what is timed takes weights as inputs.
     fn loaded(&self, program: Arc<Program>, fixed: bool) -> Result<Arc<dyn Executable>, BackendError> {
+        let schedule = Schedule::new(&program, fixed)?;
+        self.scheduled(program, schedule, &HashSet::new())
+    }
+
+    /// Loads a program whose operations have these weights as panels.
+    fn scheduled(
+        &self,
+        program: Arc<Program>,
+        schedule: Schedule,
+        packed: &HashSet<ValueId>,
+    ) -> Result<Arc<dyn Executable>, BackendError> {
         let mut bodies = Vec::with_capacity(program.steps.len());
         for step in &program.steps {
             step.tactics().try_for_each(|t| check_tactic(&t.name))?;
             bodies.push(LoadedBodies::of(&program, step, |body| self.load(body))?);
         }
-        let schedule = Schedule::new(&program, fixed)?;
         let mut weights = vec![None; program.graph.value_ids().count()];
         for (v, t) in program.weights() {
-            weights[v.0 as usize] = Some(Val::shared(t.clone()));
+            let t = t.clone();
+            weights[v.0 as usize] = Some(if packed.contains(&v) { Val::Shared(t) } else { Val::shared(t) });
         }
         let (options, threads) = (self.options, self.threads.clone());
         Ok(Arc::new(CpuExecutable(Arc::new(Loaded { program, schedule, bodies, weights, options, threads }))))
@@ -65,6 +78,13 @@ impl Device for Processor {
 
     fn load(&self, program: Arc<Program>) -> Result<Arc<dyn Executable>, BackendError> {
         self.loaded(program, false)
+    }
+
+    fn load_owned(&self, mut program: Program) -> Result<LoadedProgram, BackendError> {
+        let mut schedule = Schedule::new(&program, false)?;
+        let packed = self.threads.enter(|| schedule.pack(&mut program))?;
+        let program = Arc::new(program);
+        Ok((program.clone(), self.scheduled(program, schedule, &packed)?))
     }
 }
 

@@ -1,15 +1,19 @@
 //! Schedule of a program's steps: operations in order, with the last use of every value.
 
 use crate::fast::kept::Kept;
+use crate::fast::panels::{self, Form};
 use crate::fast::pointwise::Made;
 use crate::fast::pointwise::tail::Tail;
-use crate::fast::{self, RunCx};
+use crate::fast::{self, RunCx, Types};
 use crate::tactics::FAST;
 use crate::value::Val;
 use kiln_backend::{BackendError, Program, Step, Tactic};
 use kiln_ir::graph::Uses;
-use kiln_ir::{DType, Graph, IrError, Node, NodeId, Source, Tensor, TensorType, ValueId};
-use std::collections::{HashMap, HashSet};
+use kiln_ir::{
+    Bytes, BytesId, DType, Graph, IrError, Node, NodeId, Source, Tensor, TensorType, Value, ValueId,
+    WeakBytes,
+};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Operations of all steps.
 pub(crate) struct Schedule {
@@ -69,6 +73,65 @@ impl Schedule {
             cases.push(steps);
         }
         Ok(Schedule { border: program.border(), cases })
+    }
+
+    /// Packs the weights that operations read as panels only, and drops their elements: the program's weights are then made of the panels
+    /// where somebody reads them. Returns these weights.
+    pub(crate) fn pack(&mut self, program: &mut Program) -> Result<HashSet<ValueId>, BackendError> {
+        let graph = &program.graph;
+        let mut others: HashSet<ValueId> = graph.outputs.iter().copied().collect();
+        let mut readers: HashMap<ValueId, Vec<(&mut Option<Kept>, Form)>> = HashMap::new();
+        for op in self.cases.iter_mut().flatten().flatten() {
+            let form = Form::of(&Types::new(graph, node(graph, op.node)?));
+            let kept = match &mut op.work {
+                Work::Path(_, _, kept @ Some(_)) => Some(kept),
+                _ => None,
+            };
+            let own = kept.zip(form).zip(op.inputs.get(1).copied().flatten());
+            let at = own.is_some().then_some(1);
+            others
+                .extend(op.inputs.iter().enumerate().filter(|(i, _)| Some(*i) != at).filter_map(|(_, v)| *v));
+            if let Some((reader, v)) = own {
+                readers.entry(v).or_default().push(reader);
+            }
+        }
+        let mut made = HashSet::new();
+        // New bytes by the old ones: equal weights share both.
+        let mut made_of: BTreeMap<(BytesId, Form), (WeakBytes, Bytes)> = BTreeMap::new();
+        readers.retain(|v, _| !others.contains(v));
+        for (v, readers) in readers {
+            let graph = &mut program.graph;
+            let Some(weight) = graph.weight(v).map(|w| w.tensor.clone()) else { continue };
+            if weight.dtype() != DType::F32 || readers.iter().any(|(_, f)| f.len() != weight.len()) {
+                continue;
+            }
+            let (id, mut source) = (weight.shared_bytes().id(), None);
+            for (kept, form) in readers {
+                let bytes =
+                    made_of.get(&(id, form)).map_or_else(|| weight.shared_bytes(), |(_, b)| b.clone());
+                let panels = match panels::of_bytes(&bytes, form) {
+                    Some(known) => known,
+                    // Elements that are not aligned are left to the first run.
+                    None => match weight.view::<f32>() {
+                        Some(data) => form.pack(data)?,
+                        None => break,
+                    },
+                };
+                *kept = Some(Kept::whole(&panels));
+                source = Some((form, panels));
+            }
+            let Some((form, panels)) = source else { continue };
+            if panels::of_bytes(&weight.shared_bytes(), form).is_none() {
+                let old = weight.shared_bytes().downgrade();
+                let (_, bytes) = made_of.entry((id, form)).or_insert_with(|| (old, form.bytes(panels)));
+                let tensor = Tensor::from_bytes(DType::F32, weight.shape(), bytes.clone());
+                drop(weight);
+                let wrong = || BackendError::Internal(format!("{v:?} has another size"));
+                replace(graph, v, tensor.ok_or_else(wrong)?);
+            }
+            made.insert(v);
+        }
+        Ok(made)
     }
 
     /// Operations of a step in a case.
@@ -135,6 +198,17 @@ fn with_tails(graph: &Graph, all: Vec<Operation>, (nodes, uses): (&[NodeId], &Us
         }
     }
     joined
+}
+
+/// Replaces the storage of a weight by another one of the same elements.
+fn replace(graph: &mut Graph, v: ValueId, tensor: Tensor) {
+    let value = graph.value_mut(v);
+    if let Some(Value::Const(known)) = &mut value.fact.value {
+        *known = tensor.clone();
+    }
+    if let Source::Weight(w) = &mut value.source {
+        w.tensor = tensor;
+    }
 }
 
 /// The depth of blocks that a tactic asks for.
@@ -288,7 +362,7 @@ fn mark_last_uses(graph: &Graph, steps: &mut [Vec<Operation>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_ir::{Attrs, Bytes, Fact, Op};
+    use kiln_ir::{Attrs, Fact, Op};
 
     /// Operations of one step with a product, a function of it, and, if asked for, the product among the results.
     fn count(marked: bool) -> usize {
@@ -303,6 +377,29 @@ mod tests {
         let mut program = Program::step_per_node(g.clone(), &tactic);
         program.steps = vec![Step::new("all", g.order().to_vec(), tactic, Bytes::from(Vec::new()))];
         Schedule::new(&program, false).unwrap().step(0, 0).len()
+    }
+
+    /// Whether each weight of a program is dropped: those of a product, of one that an output is made of, and of a sum.
+    #[test]
+    fn weights_that_are_read_as_panels_only_are_dropped() {
+        let weights = |second: &str| {
+            let text = format!(
+                "graph \"g\" {{ input %x: f32[5,3] weight %w: f32[3,2] = [1,2,3,4,5,6] %y = matmul(%x, %w) {second} output %y }}"
+            );
+            let mut program = Program::step_per_node(Graph::from_text(&text).unwrap(), &Tactic::plain(FAST));
+            let before: Vec<_> = program.weights().map(|(_, t)| t.to_f64()).collect();
+            let storage: Vec<_> = program.weights().map(|(_, t)| t.shared_bytes().downgrade()).collect();
+            let made = Schedule::new(&program, false).unwrap().pack(&mut program).unwrap().len();
+            let gone = storage.iter().filter(|w| w.upgrade().is_none()).count();
+            assert_eq!(gone, made, "the elements of packed weights are dropped");
+            let after: Vec<_> = program.weights().map(|(_, t)| t.to_f64()).collect();
+            assert_eq!(before, after);
+            made
+        };
+        assert_eq!(weights(""), 1);
+        assert_eq!(weights("%z = matmul(%x, %w) output %z"), 1);
+        assert_eq!(weights("output %w"), 0);
+        assert_eq!(weights("%z = relu(%w) output %z"), 0);
     }
 
     #[test]

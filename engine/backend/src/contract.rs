@@ -54,6 +54,9 @@ pub struct TimeRequest<'a> {
     pub samples: u32,
 }
 
+/// A program and what runs it.
+pub type LoadedProgram = (Arc<Program>, Arc<dyn Executable>);
+
 /// An open device.
 pub trait Device: Send + Sync {
     /// Runs a region several times and returns the time of each run in nanoseconds, without transfers.
@@ -61,6 +64,13 @@ pub trait Device: Send + Sync {
 
     /// Uploads weights and makes the kernels ready.
     fn load(&self, program: Arc<Program>) -> Result<Arc<dyn Executable>, BackendError>;
+
+    /// As [`Device::load`], of a program that nobody else holds, which is returned as well. A backend that keeps weights in a form of its
+    /// own lets go of their elements: they are made of that form again where somebody reads them ([`kiln_ir::Bytes::made`]).
+    fn load_owned(&self, program: Program) -> Result<LoadedProgram, BackendError> {
+        let program = Arc::new(program);
+        Ok((program.clone(), self.load(program)?))
+    }
 
     /// Makes the kernels ready with at most so many bytes of weights on the device at a time, by [`StreamPlan`](crate::StreamPlan): the
     /// others are copied before the steps that read them. Results are the same bit for bit. Weights of bodies of control flow all stay

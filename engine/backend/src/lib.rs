@@ -42,7 +42,7 @@ pub use assisted::HostStep;
 pub use capability::{Capability, capabilities, capability};
 pub use cases::{Alternative, Case};
 pub use compiled::{Binding, CompiledKernel, EntryPoint, Parameter};
-pub use contract::{Backend, Context, Counters, Device, Executable, StepTime, TimeRequest};
+pub use contract::{Backend, Context, Counters, Device, Executable, LoadedProgram, StepTime, TimeRequest};
 pub use dynamic_range::{range_name, ranged_tensor};
 pub use error::BackendError;
 #[doc(hidden)]

@@ -137,7 +137,7 @@ impl Weights {
         }
         let mut all = Weights { candidates: Vec::new(), fixed: 0, steps: program.steps.len() };
         for (value, tensor) in program.weights() {
-            let bytes = (tensor.bytes().len() as u64).max(LEAST).next_multiple_of(alignment.max(1));
+            let bytes = (tensor.shared_bytes().len() as u64).max(LEAST).next_multiple_of(alignment.max(1));
             match read.get(&value).filter(|_| !held.contains(&value)) {
                 Some(&steps) => all.candidates.push(Candidate { value, bytes, steps }),
                 None => all.fixed += bytes,

@@ -13,5 +13,5 @@ mod replace;
 pub mod trust;
 
 pub use lock::{Lock, lock};
-pub use read::{open_regular, read_regular};
+pub use read::{check_size, open_regular, read_regular};
 pub use replace::{Content, Replacement, remove_stale, replace};

@@ -29,23 +29,27 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 pub fn read_regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let file = open_regular(path)?;
     let size = file.metadata()?.len();
-    let too_large = || {
-        io::Error::new(
-            io::ErrorKind::FileTooLarge,
-            format!("it has {size} bytes; at most {limit} are read from a file of this kind"),
-        )
-    };
-    if size > limit {
-        return Err(too_large());
-    }
+    check_size(size, limit)?;
     let mut bytes = Vec::new();
-    let wanted = usize::try_from(size).map_err(|_| too_large())?;
+    let wanted = usize::try_from(size).map_err(|_| too_large(size, limit))?;
     bytes
         .try_reserve_exact(wanted)
         .map_err(|_| io::Error::new(io::ErrorKind::OutOfMemory, format!("no memory for its {size} bytes")))?;
     // A file that grows meanwhile is cut at the size that it had: a read never takes more than was reserved.
     file.take(size).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Refuses a file that is larger than what may be read of it.
+pub fn check_size(size: u64, limit: u64) -> io::Result<()> {
+    if size > limit { Err(too_large(size, limit)) } else { Ok(()) }
+}
+
+fn too_large(size: u64, limit: u64) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::FileTooLarge,
+        format!("it has {size} bytes; at most {limit} are read from a file of this kind"),
+    )
 }
 
 /// The error for what is not a regular file.

@@ -46,5 +46,5 @@ pub use graph::{
 };
 pub use op::{Op, OpDef, OpName};
 pub use range::IndexRange;
-pub use tensor::{Bytes, Elems, Tensor, WeakBytes};
+pub use tensor::{Bytes, BytesId, Elems, Tensor, WeakBytes};
 pub use ty::TensorType;

@@ -9,7 +9,7 @@ use crate::ty::TensorType;
 pub use crate::ty::volume;
 use half::{bf16, f16};
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Shared bytes: owned, or a window of something mapped.
 #[derive(Clone)]
@@ -30,6 +30,23 @@ impl Bytes {
     pub fn slice(&self, start: usize, len: usize) -> Option<Bytes> {
         let inside = start.checked_add(len)? <= self.len;
         inside.then(|| Bytes { owner: self.owner.clone(), start: self.start + start, len })
+    }
+
+    /// Bytes that `make` makes when they are read for the first time, `len` of them: a backend keeps weights in a form of its own, and
+    /// makes the elements again for the few who ask. They stay in memory from then on. `make` must make that many bytes; all of them are
+    /// missing otherwise.
+    pub fn made(len: usize, make: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Bytes {
+        Bytes { owner: Arc::new(Made { make: Box::new(make), bytes: OnceLock::new() }), start: 0, len }
+    }
+
+    /// Number of bytes; makes none.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// The bytes.
@@ -53,7 +70,23 @@ impl Bytes {
     }
 }
 
+/// Identity of bytes in memory, valid as long as a handle of them lives: equal for all handles of the same storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BytesId(usize, usize, usize);
+
+impl Bytes {
+    /// The identity of this storage.
+    pub fn id(&self) -> BytesId {
+        BytesId(Arc::as_ptr(&self.owner).addr(), self.start, self.len)
+    }
+}
+
 impl WeakBytes {
+    /// The identity of the bytes, which no others get as long as this handle lives.
+    pub fn id(&self) -> BytesId {
+        BytesId(self.owner.as_ptr().addr(), self.start, self.len)
+    }
+
     /// The bytes, if anybody still has them.
     pub fn upgrade(&self) -> Option<Bytes> {
         Some(Bytes { owner: self.owner.upgrade()?, start: self.start, len: self.len })
@@ -78,11 +111,29 @@ impl AsRef<[u8]> for Owned {
     }
 }
 
+/// Bytes that are made when they are read.
+struct Made {
+    make: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
+    bytes: OnceLock<Owned>,
+}
+
+impl AsRef<[u8]> for Made {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.get_or_init(|| Owned::new((self.make)())).as_ref()
+    }
+}
+
+impl Owned {
+    fn new(bytes: Vec<u8>) -> Owned {
+        let _held = Reservation::of(bytes.capacity() as u64);
+        Owned { bytes, _held }
+    }
+}
+
 impl From<Vec<u8>> for Bytes {
     fn from(bytes: Vec<u8>) -> Bytes {
         let len = bytes.len();
-        let _held = Reservation::of(bytes.capacity() as u64);
-        Bytes { owner: Arc::new(Owned { bytes, _held }), start: 0, len }
+        Bytes { owner: Arc::new(Owned::new(bytes)), start: 0, len }
     }
 }
 
@@ -292,6 +343,25 @@ impl fmt::Debug for Tensor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_are_made_when_they_are_read_and_once() {
+        let made = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let count = made.clone();
+        let bytes = Bytes::made(8, move || {
+            count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            vec![1, 0, 0, 0, 2, 0, 0, 0]
+        });
+        let x = Tensor::from_bytes(DType::I32, &[2], bytes.clone()).unwrap();
+        let last = bytes.slice(4, 4).unwrap();
+        let times = || made.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!((bytes.len(), bytes.is_empty(), times()), (8, false, 0));
+        assert_eq!((x.shared_bytes().id(), bytes.downgrade().id()), (bytes.id(), bytes.id()));
+        assert_ne!(bytes.id(), last.id());
+        assert_eq!((x.to_i64(), last.as_slice(), times()), (vec![1, 2], &[2, 0, 0, 0][..], 1));
+        // Too few bytes are none.
+        assert!(Bytes::made(4, || vec![1]).as_slice().is_empty());
+    }
 
     #[test]
     fn elements_survive_storage() {

@@ -8,8 +8,9 @@ use crate::limit::DeviceLimit;
 use crate::parts::Parts;
 use crate::plugins::requirements;
 use crate::profile::Profile;
+use crate::weight_file::FileWeights;
 use crate::weights::{CHUNK, Store};
-use crate::{PlanError, blobs, libraries, shared, verify, weights};
+use crate::{PlanError, blobs, libraries, verify, weights};
 use kiln_backend::wire::BlobList;
 use kiln_backend::{Program, Target};
 use kiln_files::{Content, Replacement};
@@ -151,31 +152,17 @@ impl Plan {
 
     /// Reads a plan and verifies its program. Weights share the memory of `bytes`, or of a plan of this process that has the same.
     pub fn read(bytes: impl Into<Bytes>) -> Result<Plan, PlanError> {
-        Plan::read_with(Image { bytes: bytes.into() }, shared::share)
+        Plan::read_with(Image { bytes: bytes.into() }, true)
     }
 
-    /// Reads a plan whose weights `share` may replace by the same bytes elsewhere.
-    fn read_with(file: Image, share: impl FnOnce([u8; 32], Bytes) -> Bytes) -> Result<Plan, PlanError> {
+    /// Reads a plan whose weights may be shared with other plans.
+    fn read_with(file: Image, share: bool) -> Result<Plan, PlanError> {
         let (_, entries) = layout::parse(file.bytes.as_slice())?;
         let table = file.section(&entries, Kind::WeightTable)?;
         let weights = file.unchecked(&entries, Kind::Weights)?;
-        let weights = share(find(&entries, Kind::WeightTable)?.hash, weights);
-        let store = Store::new(table, weights)?;
+        let known = find(&entries, Kind::WeightTable)?.hash;
+        let store = Store::new(table, weights, share.then_some(known))?;
         Plan::decode(&entries, &|kind| file.section(&entries, kind), &store)
-    }
-
-    /// Reads a plan of a file without its weights, if another plan of this process has them.
-    fn read_around_weights(path: &Path) -> Option<Result<Plan, PlanError>> {
-        let mut file = kiln_files::open_regular(path).ok()?;
-        let Table { entries, .. } = table_of(&mut file, path).ok()?;
-        let known = find(&entries, Kind::WeightTable).ok()?.hash;
-        let weights = shared::find(&known, find(&entries, Kind::Weights).ok()?.len)?;
-        let section = |kind| section_of(&file, &entries, kind, path);
-        let read = || {
-            let store = Store::new(section(Kind::WeightTable)?, weights)?;
-            Plan::decode(&entries, &section, &store)
-        };
-        Some(read())
     }
 
     /// Decodes the sections, whose hashes `section` checks, and verifies the program.
@@ -212,11 +199,16 @@ impl Plan {
     /// new engines by renaming them to their place, as [`Plan::write_file`] does, so that nobody reads half of one. Weights that
     /// another plan of this process holds are not read again: all plans and engines of one file share them.
     pub fn open(path: &Path) -> Result<Plan, PlanError> {
-        if let Some(plan) = Plan::read_around_weights(path) {
-            return plan;
-        }
-        let bytes = kiln_files::read_regular(path, kiln_ir::budget::left()).map_err(|e| io_error(path, e))?;
-        Plan::read(bytes)
+        let mut file = kiln_files::open_regular(path).map_err(|e| io_error(path, e))?;
+        let size = file.metadata().map_err(|e| io_error(path, e))?.len();
+        kiln_files::check_size(size, kiln_ir::budget::left()).map_err(|e| io_error(path, e))?;
+        let Table { entries, gaps } = table_of(&mut file, path)?;
+        check_gaps(&file, gaps, path)?;
+        let section = |kind| section_of(&file, &entries, kind, path);
+        let data = find(&entries, Kind::Weights)?;
+        let table = (section(Kind::WeightTable)?, find(&entries, Kind::WeightTable)?.hash);
+        let weights = FileWeights::new(&file, table, (data.start as u64, data.len))?;
+        Plan::decode(&entries, &section, &weights)
     }
 
     /// Maps a file and reads it: weights stay in the file until they are used, and processes share their memory.
@@ -237,7 +229,7 @@ impl Plan {
         let bytes =
             bytes.ok_or_else(|| PlanError::Layout("the map has another size than the file".into()))?;
         // Nobody vouches for the file to those who open other plans.
-        Plan::read_with(Image { bytes }, |_, weights| weights)
+        Plan::read_with(Image { bytes }, false)
     }
 }
 
@@ -260,6 +252,9 @@ fn table_of(file: &mut File, path: &Path) -> Result<Table, PlanError> {
     let size = file.metadata().map_err(fail)?.len();
     let mut start = read_part(file, 0, HEAD as u64).map_err(fail)?;
     let head = Head::parse(&start)?;
+    if size > head.size {
+        return Err(PlanError::Layout(format!("{} bytes follow the plan's end", size - head.size)));
+    }
     if head.size != size {
         return Err(PlanError::Truncated { what: "the file".into(), wanted: head.size, found: size });
     }
@@ -281,9 +276,7 @@ fn read_back(path: &Path, written: &WeightList) -> Result<(), PlanError> {
     let fail = |e| io_error(path, e);
     let mut file = kiln_files::open_regular(path).map_err(fail)?;
     let Table { entries, gaps } = table_of(&mut file, path)?;
-    for (start, end) in gaps {
-        layout::check_gap((start, end), &read_part(&file, start, end - start).map_err(fail)?)?;
-    }
+    check_gaps(&file, gaps, path)?;
     let section = |kind| section_of(&file, &entries, kind, path);
     let data = find(&entries, Kind::Weights)?;
     let table = weights::Table::new(section(Kind::WeightTable)?, data.len)?;
@@ -293,6 +286,14 @@ fn read_back(path: &Path, written: &WeightList) -> Result<(), PlanError> {
     }
     table.check_lengths(written)?;
     Plan::decode(&entries, &section, written).map(drop)
+}
+
+/// Checks that the space between the sections of a file is zero.
+fn check_gaps(file: &File, gaps: Vec<(u64, u64)>, path: &Path) -> Result<(), PlanError> {
+    gaps.into_iter().try_for_each(|(start, end)| {
+        let bytes = read_part(file, start, end - start).map_err(|e| io_error(path, e))?;
+        layout::check_gap((start, end), &bytes)
+    })
 }
 
 /// A section of a file whose hash is right.

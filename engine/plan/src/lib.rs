@@ -38,8 +38,9 @@ mod limit;
 mod parts;
 mod plugins;
 pub mod profile;
-mod shared;
+pub mod shared;
 mod verify;
+mod weight_file;
 mod weights;
 
 pub use compat::Compatibility;

@@ -1,29 +1,42 @@
 //! Weights that plans of one process share: those of the same bytes are in memory once.
 
-use kiln_ir::{Bytes, WeakBytes};
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use kiln_ir::{Bytes, BytesId, WeakBytes};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The weights of plans that live, by the hash of their table, which has the hashes of all weights.
-static KNOWN: Mutex<BTreeMap<[u8; 32], WeakBytes>> = Mutex::new(BTreeMap::new());
+/// A weight: the hash of the table of its file, which has the hashes of all weights, and its number there.
+type Name = ([u8; 32], u64);
 
-/// The weights of a living plan with this table, of which there are so many bytes.
-pub(crate) fn find(table: &[u8; 32], len: usize) -> Option<Bytes> {
-    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    known.get(table).and_then(WeakBytes::upgrade).filter(|b| len > 0 && b.as_slice().len() == len)
+/// The weights of plans that live.
+static KNOWN: Mutex<BTreeMap<Name, WeakBytes>> = Mutex::new(BTreeMap::new());
+
+fn known() -> MutexGuard<'static, BTreeMap<Name, WeakBytes>> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The weights of a living plan that are equal to these, else these, which later plans find.
-pub(crate) fn share(table: [u8; 32], weights: Bytes) -> Bytes {
-    match find(&table, weights.as_slice().len()) {
-        // Others with the table are damaged, which is found out when they are taken.
-        Some(shared) if shared.as_slice() == weights.as_slice() => shared,
-        Some(_) => weights,
-        None => {
-            let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-            known.retain(|_, w| w.upgrade().is_some());
-            known.insert(table, weights.downgrade());
-            weights
+/// A weight of a living plan, of which there are so many bytes.
+pub(crate) fn find(name: &Name, len: usize) -> Option<Bytes> {
+    known().get(name).and_then(WeakBytes::upgrade).filter(|b| len > 0 && b.len() == len)
+}
+
+/// Lets later plans find a weight, whose hash is right.
+pub(crate) fn share(name: Name, bytes: &Bytes) {
+    known().insert(name, bytes.downgrade());
+}
+
+/// Forgets weights that nobody has any more.
+pub(crate) fn forget_dropped() {
+    known().retain(|_, w| w.upgrade().is_some());
+}
+
+/// Lets later plans find other storage of weights: `moved` has that of each weight whose bytes a backend replaced by equal ones.
+pub fn replace(moved: &HashMap<BytesId, Bytes>) {
+    if moved.is_empty() {
+        return;
+    }
+    for weak in known().values_mut() {
+        if let Some(new) = moved.get(&weak.id()) {
+            *weak = new.downgrade();
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Weights of a plan: their table, and bytes that are checked chunk by chunk when they are taken.
 
-use crate::PlanError;
 use crate::layout::{ALIGN, hash_at, u64_at};
 use crate::parts::Parts;
+use crate::{PlanError, shared};
 use kiln_ir::wire::{WeightList, WeightSource};
 use kiln_ir::{Bytes, DType, IrError, Tensor};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,6 +73,16 @@ impl Table {
         (u64_at(self.bytes.as_slice(), at), u64_at(self.bytes.as_slice(), at + 8))
     }
 
+    /// The place of a weight, which is inside of the data.
+    pub(crate) fn place(&self, index: u64) -> Result<Place, IrError> {
+        if index >= self.count {
+            let count = self.count;
+            return Err(refuse(format!("weight {index} does not exist; the plan has {count}")));
+        }
+        let (start, len) = self.entry(index);
+        Ok(if start == ZEROS { Place::Zeros(len) } else { Place::At(start as usize, len as usize) })
+    }
+
     /// Checks the hash of a chunk.
     pub(crate) fn check_chunk(&self, i: usize, chunk: &[u8]) -> Result<(), PlanError> {
         let at = 8 + 16 * self.count as usize + 32 * i;
@@ -93,32 +103,49 @@ impl Table {
     }
 }
 
-/// The weights of a file.
+/// Place of a weight: so many zeros, or an offset and a length.
+pub(crate) enum Place {
+    Zeros(u64),
+    At(usize, usize),
+}
+
+pub(crate) fn refuse(message: String) -> IrError {
+    IrError::Payload(message)
+}
+
+/// Bytes of zeros.
+pub(crate) fn zeros(len: u64) -> Result<Bytes, IrError> {
+    let len = usize::try_from(len).map_err(|_| refuse(format!("a weight of {len} bytes")))?;
+    Ok(Tensor::zeros(DType::U8, &[len]).map_err(|e| refuse(e.to_string()))?.shared_bytes())
+}
+
+/// The weights of a file that is in memory.
 pub(crate) struct Store {
     table: Table,
     data: Bytes,
+    known: Option<[u8; 32]>,
     checked: Vec<AtomicBool>,
     zeros: Mutex<Bytes>,
 }
 
 impl Store {
     /// Checks the table against the size of the data, and reads nothing of it.
-    pub(crate) fn new(table: Bytes, data: Bytes) -> Result<Store, PlanError> {
+    /// `known` is the hash of the table, by which plans of one process find weights of each other; without it they are not shared.
+    pub(crate) fn new(table: Bytes, data: Bytes, known: Option<[u8; 32]>) -> Result<Store, PlanError> {
         let size = data.as_slice().len();
         let checked = (0..size.div_ceil(CHUNK)).map(|_| AtomicBool::new(false)).collect();
         let zeros = Mutex::new(Bytes::from(Vec::new()));
-        Ok(Store { table: Table::new(table, size)?, data, checked, zeros })
+        shared::forget_dropped();
+        Ok(Store { table: Table::new(table, size)?, data, known, checked, zeros })
     }
 
     /// Zero bytes, which all weights of zeros share.
     fn zeros(&self, len: u64) -> Result<Bytes, IrError> {
         let mut shared = self.zeros.lock().unwrap_or_else(PoisonError::into_inner);
-        let len = usize::try_from(len).map_err(|_| IrError::Payload(format!("a weight of {len} bytes")))?;
-        if let Some(slice) = shared.slice(0, len) {
+        if let Some(slice) = usize::try_from(len).ok().and_then(|len| shared.slice(0, len)) {
             return Ok(slice);
         }
-        let zeros = Tensor::zeros(DType::U8, &[len]).map_err(|e| IrError::Payload(e.to_string()))?;
-        *shared = zeros.shared_bytes();
+        *shared = zeros(len)?;
         Ok(shared.clone())
     }
 
@@ -140,17 +167,17 @@ impl Store {
 
 impl WeightSource for Store {
     fn get(&self, index: u64) -> Result<Bytes, IrError> {
-        let refuse = |m: String| IrError::Payload(m);
-        let count = self.table.count;
-        if index >= count {
-            return Err(refuse(format!("weight {index} does not exist; the plan has {count}")));
-        }
-        let (start, len) = self.table.entry(index);
-        if start == ZEROS {
-            return self.zeros(len);
-        }
-        let (start, len) = (start as usize, len as usize);
+        let (start, len) = match self.table.place(index)? {
+            Place::Zeros(len) => return self.zeros(len),
+            Place::At(start, len) => (start, len),
+        };
         self.check(start, len).map_err(|e| refuse(e.to_string()))?;
-        self.data.slice(start, len).ok_or_else(|| refuse(format!("weight {index} lies outside the plan")))
+        let own = self.data.slice(start, len);
+        let own = own.ok_or_else(|| refuse(format!("weight {index} lies outside the plan")))?;
+        let Some(known) = self.known else { return Ok(own) };
+        Ok(shared::find(&(known, index), len).unwrap_or_else(|| {
+            shared::share((known, index), &own);
+            own
+        }))
     }
 }

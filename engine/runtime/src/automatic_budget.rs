@@ -34,13 +34,13 @@ pub(crate) fn automatic(program: &Program, target: &Target, device: &dyn Device,
         (None, total) => total,
     };
     let room = known.saturating_sub(program.memory.arena);
-    let weights: u64 = program.weights().map(|(_, t)| t.bytes().len() as u64).sum();
+    let weights: u64 = program.weights().map(|(_, t)| t.shared_bytes().len() as u64).sum();
     (weights > room).then(|| room.max(StreamPlan::least(program, alignment)))
 }
 
 /// Bytes of a program's weights that are on the device under a limit.
 pub(crate) fn resident(program: &Program, target: &Target, budget: Option<u64>) -> u64 {
-    let all = || program.weights().map(|(_, t)| t.bytes().len() as u64).sum();
+    let all = || program.weights().map(|(_, t)| t.shared_bytes().len() as u64).sum();
     let plan =
         budget.and_then(|bytes| StreamPlan::new(program, target.memory.alignment, bytes).ok().flatten());
     plan.map_or_else(all, |p| p.resident)

@@ -10,11 +10,11 @@ use kiln_backend::process::{check_process, is_forked};
 use kiln_backend::{
     Backend, BackendError, Context, Device, DeviceChoice, Executable, Place, Program, StreamPlan, Target,
 };
-use kiln_ir::{Bytes, Graph};
+use kiln_ir::{Bytes, Graph, ValueId, WeakBytes};
 use kiln_plan::LayerTable;
 use kiln_plan::ProfileError;
 use kiln_plan::profile::Profile;
-use kiln_plan::{AbsentWeight, Plan, PlanHeader, Verbosity};
+use kiln_plan::{AbsentWeight, Plan, PlanHeader, Verbosity, shared};
 use kiln_plan::{IoMode, IoTensor, io_tensors};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -421,13 +421,25 @@ fn load(
     program: Program,
     weight_budget: Option<u64>,
 ) -> Result<Arc<Loaded>, RuntimeError> {
-    let program = Arc::new(program);
     let loaded = match weight_budget {
-        Some(bytes) => device.load_within(program.clone(), bytes),
-        None => device.load(program.clone()),
+        Some(bytes) => {
+            let program = Arc::new(program);
+            device.load_within(program.clone(), bytes).map(|executable| (program, executable))
+        }
+        None => {
+            let before: Vec<_> = program.weights().map(|(v, t)| (v, t.shared_bytes().downgrade())).collect();
+            device.load_owned(program).inspect(|(program, _)| share_moved(program, &before))
+        }
     };
-    let executable = loaded.map_err(|e| backend_error(backend, e))?;
+    let (program, executable) = loaded.map_err(|e| backend_error(backend, e))?;
     Ok(Arc::new(Loaded { program, executable, shapes: ShapeCache::default() }))
+}
+
+/// Lets plans find the weights that a backend gave other storage of the same bytes.
+fn share_moved(program: &Program, before: &[(ValueId, WeakBytes)]) {
+    let storage = |v: ValueId| Some(program.graph.weight(v)?.tensor.shared_bytes());
+    let moved = before.iter().filter_map(|(v, old)| Some((old.id(), storage(*v)?)));
+    shared::replace(&moved.filter(|(old, new)| *old != new.id()).collect());
 }
 
 pub(crate) fn backend_error(backend: &str, source: BackendError) -> RuntimeError {

@@ -8,7 +8,7 @@ impl Engine {
     /// Bytes of all weights that layers or callers read. Sources of derived weights, which are kept for refit, do not count. A stripped
     /// plan has as many as the filled one.
     pub fn weights_size(&self) -> u64 {
-        self.program().weights().map(|(_, t)| t.bytes().len() as u64).sum()
+        self.program().weights().map(|(_, t)| t.shared_bytes().len() as u64).sum()
     }
 
     /// Bytes of those weights that the plan left out as it was read: weights that a refit has to supply, and those that are derived of
@@ -26,6 +26,6 @@ impl Engine {
             let derived = w.recipe.iter().flat_map(|r| &r.sources).any(|s| absent.contains(&**s));
             read.contains(v) && (own || derived)
         });
-        Some(left_out.map(|(_, w)| w.tensor.bytes().len() as u64).sum())
+        Some(left_out.map(|(_, w)| w.tensor.shared_bytes().len() as u64).sum())
     }
 }

@@ -77,6 +77,17 @@ fn pad(axes: &Spatial, x: &[f32], to: &mut [f32]) {
 /// Elements that a task copies at least.
 const COPIED: usize = 16 << 10;
 
+/// Copies `N` to `2·N` elements: the first `N` and the last.
+#[inline(always)]
+fn ends<const N: usize>(from: &[f32], to: &mut [f32]) {
+    if let (Some(x), Some(to)) = (from.first_chunk::<N>(), to.first_chunk_mut::<N>()) {
+        *to = *x;
+    }
+    if let (Some(x), Some(to)) = (from.last_chunk::<N>(), to.last_chunk_mut::<N>()) {
+        *to = *x;
+    }
+}
+
 impl Right for Windows<'_> {
     fn pack(&self, k: Range<usize>, cols: Range<usize>, nr: usize, out: &mut [f32]) {
         let [d, h, w] = self.axes;
@@ -91,13 +102,13 @@ impl Right for Windows<'_> {
             let from = &self.x[line * pw + x..];
             let first = at - cols.start;
             let lines = out.chunks_exact_mut(nr).zip(&self.taps[k.clone()]);
+            let parts = lines.map(|(to, &tap)| (&mut to[first..first + len], &from[tap..tap + len]));
             match len {
-                16 => {
-                    lines.for_each(|(to, &tap)| to[first..first + 16].copy_from_slice(&from[tap..tap + 16]))
-                }
-                _ => lines.for_each(|(to, &tap)| {
-                    to[first..first + len].iter_mut().zip(&from[tap..tap + len]).for_each(|(to, x)| *to = *x);
-                }),
+                16..=32 => parts.for_each(|(to, from)| ends::<16>(from, to)),
+                8..16 => parts.for_each(|(to, from)| ends::<8>(from, to)),
+                4..8 => parts.for_each(|(to, from)| ends::<4>(from, to)),
+                2..4 => parts.for_each(|(to, from)| ends::<2>(from, to)),
+                _ => parts.for_each(|(to, from)| to.iter_mut().zip(from).for_each(|(to, x)| *to = *x)),
             }
             at += len;
         }
@@ -116,7 +127,7 @@ pub fn covers(t: &Types<'_>) -> bool {
 pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let attrs = cx.node.op.attrs();
     let layout = Layout::of(attrs);
-    let (Some(x), Some(w)) = (cx.floats(0), cx.floats(1)) else { return conv_integer::run(cx) };
+    let (Some(x), Some(w)) = (cx.floats(0), cx.weights()) else { return conv_integer::run(cx) };
     let bias = match cx.has(2) {
         true => match cx.floats(2) {
             Some(b) => Some(b),

@@ -1,13 +1,32 @@
 //! `conv` of floats with channels last: all windows of the batch are the rows of a product with the weights.
 
+use super::Types;
 use super::depthwise;
 use super::few::Few;
 use super::gemm::{Bias, Group, How, Left, Size, Strided, gemm_into, side_by_side, slices};
 use super::micro::MAX_ROWS;
+use super::panels::Form;
 use super::windows::{Conv, Spatial, volume};
 use kiln_backend::BackendError;
 use kiln_ops::conv::window::Axis;
+use kiln_ops::layout::Layout;
 use std::ops::Range;
+
+/// The right matrices of a convolution: outputs of each group, a row of the weights for each.
+pub fn form(t: &Types<'_>) -> Option<Form> {
+    let attrs = t.node.op.attrs();
+    let layout = Layout::of(attrs);
+    let (x, w) = (t.input(0)?, t.input(1)?.static_dims()?);
+    let groups = usize::try_from(attrs.int("groups").ok()?).ok()?;
+    let channels = x.dims.get(layout.channel_axis(x.dims.len()))?.as_const()?;
+    let (m, depth) = (*w.first()?, *w.get(layout.channel_axis(w.len()))?);
+    let alone = depth == 1 && groups > 1 && m as i64 == channels;
+    if layout != Layout::ChannelsLast || alone || groups == 0 || !m.is_multiple_of(groups) {
+        return None;
+    }
+    let k = w.iter().skip(1).product();
+    Some(Form { k, n: m / groups, row: 1, col: k, groups })
+}
 
 /// Writes y, which has all elements: [N, windows.., M].
 pub fn run(c: &Conv<'_>, y: &mut [f32], how: How<'_>) -> Result<(), BackendError> {
@@ -25,7 +44,9 @@ pub fn run(c: &Conv<'_>, y: &mut [f32], how: How<'_>) -> Result<(), BackendError
         .map(|g| Strided { data: c.x.get(g * c.depth..).unwrap_or_default(), row: c.channels, col: 1 })
         .collect();
     // A row for each output channel.
-    let right: Vec<_> = (0..c.groups).map(|g| Strided { data: &c.w[g * n * k..], row: 1, col: k }).collect();
+    let right: Vec<_> = (0..c.groups)
+        .map(|g| Strided { data: c.w.get(g * n * k..).unwrap_or_default(), row: 1, col: k })
+        .collect();
     let group = |g: usize| -> Group<'_> {
         let left: &dyn Left = if single { &elements[g] } else { &windows[g] };
         let bias = c.bias.map_or(Bias::None, |b| Bias::Columns(&b[g * n..(g + 1) * n]));
@@ -35,12 +56,28 @@ pub fn run(c: &Conv<'_>, y: &mut [f32], how: How<'_>) -> Result<(), BackendError
         let bias = c.bias.map_or(Bias::None, Bias::Columns);
         return gemm_into(s, (&few, &right[0], bias), y, (c.m, 0), How { depth: how.depth.max(k), ..how });
     }
+    let how = How { depth: if single { how.depth } else { depth(c, how.depth) }, ..how };
     if c.groups == 1 {
         return gemm_into(s, group(0), y, (c.m, 0), how);
     }
     let groups: Vec<_> = (0..c.groups).map(group).collect();
     side_by_side(s, &groups, y, how)
 }
+
+/// Depth of blocks, at most about `most`, that ends where runs of neighbouring elements end: rows of blocks are read where they are then.
+fn depth(c: &Conv<'_>, most: usize) -> usize {
+    let run = c.depth * if along(c) { c.axes[2].kernel as usize } else { 1 };
+    let parts = run.div_ceil(most.max(1)).max(1);
+    if run >= SHORT && run.is_multiple_of(parts) { run / parts } else { most }
+}
+
+/// Whether the elements under neighbouring taps of a row are neighbours.
+fn along(c: &Conv<'_>) -> bool {
+    c.axes[2].dilation == 1 && c.depth == c.channels
+}
+
+/// Neighbouring elements of windows from which on they are not copied.
+const SHORT: usize = 64;
 
 /// The elements under windows as a matrix: a row for each window, a column for each tap and channel.
 struct Windows<'a> {
@@ -57,8 +94,7 @@ struct Windows<'a> {
 
 impl<'a> Windows<'a> {
     fn new(c: &'a Conv<'_>, first: usize) -> Windows<'a> {
-        let w = &c.axes[2];
-        let run = if w.dilation == 1 && c.depth == c.channels { w.kernel as usize } else { 1 };
+        let run = if along(c) { c.axes[2].kernel as usize } else { 1 };
         let zeros = vec![0.0; run * c.depth];
         Windows { x: c.x, axes: &c.axes, channels: c.channels, depth: c.depth, first, run, zeros }
     }
@@ -76,9 +112,10 @@ impl<'a> Windows<'a> {
         Some((&self.x[row * self.channels..(row + w.input as usize) * self.channels], start))
     }
 
-    /// A part of the elements under a run of taps where they lie; `None` if some are padding, but not all.
-    fn whole(&self, window: &At, run: usize, part: &Range<usize>) -> Option<&[f32]> {
-        let Some((row, start)) = self.under(window, run) else { return Some(&self.zeros[part.clone()]) };
+    /// A part of the elements under a run of taps where they lie, by what [`Windows::under`] found; `None` if some are padding, but not
+    /// all.
+    fn whole(&self, under: Option<(&'a [f32], i64)>, part: &Range<usize>) -> Option<&[f32]> {
+        let Some((row, start)) = under else { return Some(&self.zeros[part.clone()]) };
         let width = self.axes[2].input;
         if start + self.run as i64 <= 0 || start >= width {
             return Some(&self.zeros[part.clone()]);
@@ -147,26 +184,35 @@ impl Left for Windows<'_> {
     ) -> [&'r [f32]; MAX_ROWS] {
         let len = self.run * self.depth;
         let (count, first) = (rows.len(), depth.start / len);
-        let mut at = [At::of(self.axes, rows.start); MAX_ROWS];
-        for i in 1..count {
-            at[i] = at[i - 1].next(self.axes);
-        }
         if depth.end <= (first + 1) * len {
             let part = depth.start - first * len..depth.end - first * len;
             let mut all = [&[][..]; MAX_ROWS];
             let (mut rest, size) = (room, part.len());
-            for (to, at) in all.iter_mut().zip(&at).take(count) {
-                *to = match self.whole(at, first, &part) {
+            let mut at = At::of(self.axes, rows.start);
+            let mut under = self.under(&at, first);
+            for (i, to) in all.iter_mut().enumerate().take(count) {
+                // Neighbouring windows of a row are over the same rows of x.
+                under = match under {
+                    _ if i > 0 && at.at[2] == 0 => self.under(&at, first),
+                    Some((row, start)) if i > 0 => Some((row, start + self.axes[2].stride)),
+                    under => under,
+                };
+                *to = match self.whole(under, &part) {
                     Some(there) => there,
                     None => {
                         let (now, later) = rest.split_at_mut(size);
                         rest = later;
-                        self.copy(at, first, part.clone(), now);
+                        self.copy(&at, first, part.clone(), now);
                         now
                     }
                 };
+                at = at.next(self.axes);
             }
             return all;
+        }
+        let mut at = [At::of(self.axes, rows.start); MAX_ROWS];
+        for i in 1..count {
+            at[i] = at[i - 1].next(self.axes);
         }
         for (at, to) in at.iter().zip(room.chunks_exact_mut(depth.len())).take(count) {
             let mut to = to;

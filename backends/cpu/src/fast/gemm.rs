@@ -7,7 +7,7 @@ pub use super::kept::How;
 use super::kept::{Kept, Panels};
 use super::micro::{MAX_ROWS, Micro, Panel, Start};
 use super::micro_float::best;
-use super::pointwise::tail::At;
+use super::pointwise::tail::{At, Lanes};
 pub use super::sides::{Bias, Left, Right, Size, Strided, Target, slices};
 use super::vector;
 use crate::buffer::{Buf, Pool};
@@ -21,6 +21,8 @@ use std::sync::Arc;
 pub const DEPTH: usize = 256;
 /// Elements of the part of the panels that a task keeps in the second-level cache.
 const BLOCK: usize = 64 << 10;
+/// Results of a task that stay in the first-level cache until they are finished.
+const RESULTS: usize = 4 << 10;
 /// Elements of panels that are packed at once where they are not kept.
 const PACKED: usize = 512 << 10;
 /// Products that a task makes at least.
@@ -64,16 +66,27 @@ pub fn gemm_into(
         }
         return Ok(());
     }
+    if let Some(kept) = how.kept {
+        let panels = packed(s, b, Some(kept))?;
+        if let (1, Some(a)) = (s.m, a.strided().filter(|a| a.col == 1)) {
+            let c = &mut c[first..first + s.n];
+            vector::by_panels(
+                &a.data[..s.k],
+                (panels.data(), best().nr),
+                bias,
+                how.tail.map(|t| t.from(first)),
+                c,
+            );
+            return Ok(());
+        }
+        by_panels(s, (a, &panels, bias), c, (stride, first), how);
+        return Ok(());
+    }
     if let (Some(a), Some(b)) = (a.strided(), b.strided())
         && stride == s.n
         && vector::fits(s, a, b)
     {
         vector::product(s, a, b, bias, how.tail, c);
-        return Ok(());
-    }
-    if let Some(kept) = how.kept {
-        let panels = packed(s, b, Some(kept))?;
-        by_panels(s, (a, &panels, bias), c, (stride, first), how);
         return Ok(());
     }
     let micro = best();
@@ -118,6 +131,11 @@ fn in_place(s: Size, b: &Strided<'_>, nr: usize) -> usize {
 pub fn packed(s: Size, b: &dyn Right, kept: Option<(&Kept, usize)>) -> Result<Arc<Panels>, BackendError> {
     let nr = best().nr;
     Kept::of(kept, s.n.next_multiple_of(nr) * s.k, |to| pack(s, 0, b, nr, to))
+}
+
+/// Packs all of a right matrix.
+pub fn pack_all(s: Size, b: &dyn Right, out: &mut [f32]) {
+    pack(s, 0, b, best().nr, out);
 }
 
 /// As [`gemm_into`], with the panels of all of the right matrix.
@@ -167,7 +185,8 @@ pub fn side_by_side(s: Size, groups: &[Group<'_>], c: &mut [f32], how: How<'_>) 
             if let Some(tail) = how.tail {
                 let high = micro.strip(s.m);
                 let rows = strips.start * high..s.m.min(strips.end * high);
-                Job { c: Target::new(&parts, width, 0), ..job(0) }.finish(tail, rows, &(0..width));
+                let all = Job { c: Target::new(&parts, width, 0), ..job(0) };
+                all.finish((tail, &mut tail.room()), rows, &(0..width));
             }
         }
     });
@@ -293,29 +312,35 @@ impl Job<'_> {
         let Size { m, k, .. } = self.s;
         let high = self.micro.strip(m);
         let mut room = vec![0f32; if self.a.copies() { high * self.depth } else { 0 }];
-        for p0 in (0..k).step_by(self.depth) {
-            let depth = p0..k.min(p0 + self.depth);
-            for i in strips.clone() {
-                points.pass();
-                let rows = i * high..m.min((i + 1) * high);
-                let a = self.a.rows(rows.clone(), depth.clone(), &mut room);
-                self.strip(&rows, &a, &depth, cols, columns);
+        let mut tail = self.tail.map(|tail| (tail, tail.room()));
+        // Rows that are finished before others begin: few where the cache holds all panels, so that it holds the results as well.
+        let band =
+            if k * cols.len() <= BLOCK { (RESULTS / (high * cols.len())).max(1) } else { strips.len() };
+        for first in strips.clone().step_by(band.max(1)) {
+            let strips = first..strips.end.min(first + band);
+            for p0 in (0..k).step_by(self.depth) {
+                let depth = p0..k.min(p0 + self.depth);
+                for i in strips.clone() {
+                    points.pass();
+                    let rows = i * high..m.min((i + 1) * high);
+                    let a = self.a.rows(rows.clone(), depth.clone(), &mut room);
+                    self.strip(&rows, &a, &depth, cols, columns);
+                }
             }
-        }
-        if let Some(tail) = self.tail {
-            self.finish(tail, strips.start * high..m.min(strips.end * high), cols);
+            if let Some((tail, lanes)) = &mut tail {
+                self.finish((*tail, lanes), strips.start * high..m.min(strips.end * high), cols);
+            }
         }
     }
 
     /// Computes the layers after the product for a block that is done.
-    fn finish(&self, tail: At<'_>, rows: Range<usize>, cols: &Range<usize>) {
-        let mut room = tail.room();
+    fn finish<'t>(&self, (tail, room): (At<'t>, &mut Lanes<'t>), rows: Range<usize>, cols: &Range<usize>) {
         let whole = self.c.joined(&rows, cols);
         let parts = if whole { 1 } else { rows.len() };
         for r in rows.clone().take(parts) {
             // SAFETY: each block of rows and columns belongs to one task.
             let (first, part) = unsafe { self.c.rows(r, if whole { rows.len() } else { 1 }, cols.clone()) };
-            tail.apply(&mut room, first, part);
+            tail.apply(room, first, part);
         }
     }
 

@@ -14,6 +14,14 @@ pub struct Panels {
 }
 
 impl Panels {
+    /// Panels of `len` elements of four bytes.
+    pub fn new<T: Pod>(len: usize, pack: impl FnOnce(&mut [T])) -> Result<Panels, BackendError> {
+        let held = afford((len as u64).saturating_mul(4), "packed columns of a product")?;
+        let mut data = vec![0u32; len];
+        pack(bytemuck::try_cast_slice_mut(&mut data).unwrap_or_default());
+        Ok(Panels { data, _held: held })
+    }
+
     /// The elements.
     pub fn data<T: Pod>(&self) -> &[T] {
         bytemuck::try_cast_slice(&self.data).unwrap_or_default()
@@ -22,7 +30,11 @@ impl Panels {
 
 /// The panels of an operation's weights, by number of the product.
 #[derive(Default)]
-pub struct Kept(Mutex<Vec<Option<Arc<Panels>>>>);
+pub struct Kept {
+    panels: Mutex<Vec<Option<Arc<Panels>>>>,
+    /// Whether all products had their panels when the program was loaded. The weights are not read then.
+    whole: bool,
+}
 
 impl Kept {
     /// Panels of `len` elements of four bytes: those of the `i`-th product of an operation where they are kept and packed already, or
@@ -35,13 +47,10 @@ impl Kept {
         if let Some(found) = kept.and_then(|(kept, i)| kept.get(i)) {
             return Ok(found);
         }
-        let held = afford((len as u64).saturating_mul(4), "packed columns of a product")?;
-        let mut data = vec![0u32; len];
-        pack(bytemuck::try_cast_slice_mut(&mut data).unwrap_or_default());
-        let made = Arc::new(Panels { data, _held: held });
+        let made = Arc::new(Panels::new(len, pack)?);
         // Contexts that run for the first time at once may all pack; the last one's panels are kept.
         if let Some((kept, i)) = kept {
-            let mut all = kept.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = kept.panels.lock().unwrap_or_else(PoisonError::into_inner);
             if all.len() <= i {
                 all.resize(i + 1, None);
             }
@@ -52,7 +61,17 @@ impl Kept {
 
     /// The panels of a product, if they are packed.
     pub fn get(&self, i: usize) -> Option<Arc<Panels>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(i).cloned().flatten()
+        self.panels.lock().unwrap_or_else(PoisonError::into_inner).get(i).cloned().flatten()
+    }
+
+    /// All panels of an operation.
+    pub fn whole(panels: &[Arc<Panels>]) -> Kept {
+        Kept { panels: Mutex::new(panels.iter().cloned().map(Some).collect()), whole: true }
+    }
+
+    /// Whether all panels were made when the program was loaded.
+    pub fn is_whole(&self) -> bool {
+        self.whole
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::gemm::{Bias, How, Size, Strided, gemm_into};
 use super::operand::operand;
+use super::panels::Form;
 use super::{NodeCx, Types};
 use kiln_backend::BackendError;
 use kiln_ir::DType;
@@ -14,10 +15,19 @@ pub fn covers(t: &Types<'_>) -> bool {
     t.all_real() || types.into_iter().all(narrow) || types == [Some(DType::I32); 2]
 }
 
+/// The right matrix of a product that has one for all rows of its left ones.
+pub fn form(t: &Types<'_>) -> Option<Form> {
+    let attrs = t.node.op.attrs();
+    let (ta, tb) = (attrs.bool("trans_a").unwrap_or(false), attrs.bool("trans_b").unwrap_or(false));
+    let r = operand(&t.input(1)?.static_dims()?, tb, false)?;
+    let single = r.batch.iter().product::<usize>() == 1 && !ta && t.input(0)?.dims.len() > 1;
+    single.then_some(Form { k: r.rows, n: r.cols, row: r.row, col: r.col, groups: 1 })
+}
+
 pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let attrs = cx.node.op.attrs();
     let (ta, tb) = (attrs.bool("trans_a").unwrap_or(false), attrs.bool("trans_b").unwrap_or(false));
-    let (Some(a), Some(b)) = (cx.floats(0), cx.floats(1)) else { return super::integer::run(cx) };
+    let (Some(a), Some(b)) = (cx.floats(0), cx.weights()) else { return super::integer::run(cx) };
     let (sa, sb) = (cx.shape(0).to_vec(), cx.shape(1).to_vec());
     let (Some(l), Some(r)) = (operand(&sa, ta, true), operand(&sb, tb, false)) else { return Ok(false) };
     let s = Size { m: l.rows, n: r.cols, k: l.cols };

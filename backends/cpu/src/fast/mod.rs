@@ -40,6 +40,7 @@ mod nibbles;
 mod nms;
 mod norms;
 mod operand;
+pub(crate) mod panels;
 mod plane;
 pub(crate) mod pointwise;
 mod pool;
@@ -132,6 +133,13 @@ pub(crate) struct Kernel {
 pub(crate) struct Types<'a> {
     pub(crate) node: &'a Node,
     graph: &'a Graph,
+}
+
+impl<'a> Types<'a> {
+    /// The types around a node.
+    pub(crate) fn new(graph: &'a Graph, node: &'a Node) -> Types<'a> {
+        Types { node, graph }
+    }
 }
 
 impl Types<'_> {
@@ -318,6 +326,14 @@ impl<'a> NodeCx<'a> {
     pub(crate) fn floats(&self, i: usize) -> Option<Floats> {
         let v = self.args.get(i)?.as_ref()?;
         v.dtype().is_float().then(|| Floats::of(v.clone()))
+    }
+
+    /// The elements of the second input, an operation's weights; none of them where all of its products have their panels.
+    pub(crate) fn weights(&self) -> Option<Floats> {
+        match self.kept.is_some_and(Kept::is_whole) {
+            true => Some(Floats::of(Val::Shared(Tensor::from_bytes(DType::F32, &[0], Vec::new())?))),
+            false => self.floats(1),
+        }
     }
 
     /// The integers of an input, as host ports hold them.

@@ -196,6 +196,9 @@ impl Job<'_> {
 
     /// The greatest of few taps, plane by plane.
     fn planes<T: Top>(&self, x: &[T], y: &mut [T]) {
+        if self.halves() {
+            return self.tops_of_pairs(x, y);
+        }
         let plane = Plane::new(self.axes);
         let (inputs, windows) = (volume(self.axes, |a| a.input), volume(self.axes, |a| a.output));
         let (count, parts, points) = (y.len() / windows, Parts::new(y), Checkpoints::here());
@@ -206,6 +209,30 @@ impl Job<'_> {
                 plane.pad(&x[i * inputs..(i + 1) * inputs], &mut padded);
                 // SAFETY: each plane belongs to one range.
                 top_plane(&padded, &plane, unsafe { parts.part(i * windows, (i + 1) * windows) });
+            }
+        });
+    }
+
+    /// Whether windows along rows and columns are two elements each, one behind the other.
+    fn halves(&self) -> bool {
+        let half = |a: &Axis<i64>| (a.kernel, a.stride, a.dilation, a.begin) == (2, 2, 1, 0);
+        let [d, h, w] = self.axes;
+        (d.kernel, d.stride, d.begin, d.output) == (1, 1, 0, d.input)
+            && [h, w].iter().all(|a| half(a) && 2 * a.output <= a.input)
+    }
+
+    /// The greatest of windows of two by two elements, row by row.
+    fn tops_of_pairs<T: Top>(&self, x: &[T], y: &mut [T]) {
+        let [_, h, w] = self.axes;
+        let (high, wide, rows) = (h.input as usize, w.input as usize, h.output as usize);
+        let width = w.output as usize;
+        let (parts, points) = (Parts::new(y), Checkpoints::here());
+        threads::ranges(x.len() / (high * wide), TASK.div_ceil(rows * width * 4), |planes| {
+            for i in planes {
+                points.pass();
+                // SAFETY: each plane belongs to one range.
+                let y = unsafe { parts.part(i * rows * width, (i + 1) * rows * width) };
+                pair_tops(&x[i * high * wide..(i + 1) * high * wide], wide, width, y);
             }
         });
     }
@@ -349,6 +376,39 @@ vectorized! {
     /// The greatest elements under all windows of a plane.
     fn top_plane<T: Top>(x: &[T], plane: &Plane<'_>, y: &mut [T]) {
         plane.fold::<T, Highest, FMA>(x, &Highest, y);
+    }
+}
+
+vectorized! {
+    /// The greatest of two neighbours in two rows each, for the rows of a plane that are `wide` elements apart.
+    fn pair_tops<T: Top>(x: &[T], wide: usize, width: usize, y: &mut [T]) {
+        for (y, rows) in y.chunks_exact_mut(width).zip(x.chunks_exact(2 * wide)) {
+            let (upper, lower) = rows.split_at(wide);
+            match width {
+                8.. => pairs::<T, 8>(upper, lower, y),
+                4.. => pairs::<T, 4>(upper, lower, y),
+                _ => pairs::<T, 1>(upper, lower, y),
+            }
+        }
+    }
+}
+
+/// The greatest of two neighbours in two rows, `L` results at a time; the last ones may be made twice.
+#[inline(always)]
+fn pairs<T: Top, const L: usize>(upper: &[T], lower: &[T], y: &mut [T]) {
+    let mut next = 0;
+    while next < y.len() {
+        let at = next.min(y.len() - L);
+        next = at + L;
+        let (a, b) = (
+            &upper[2 * at..2 * next].as_chunks::<2>().0[..L],
+            &lower[2 * at..2 * next].as_chunks::<2>().0[..L],
+        );
+        let mut tops = [T::LEAST; L];
+        for i in 0..L {
+            tops[i] = a[i][0].top(a[i][1]).top(b[i][0]).top(b[i][1]);
+        }
+        y[at..next].copy_from_slice(&tops);
     }
 }
 

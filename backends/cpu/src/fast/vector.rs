@@ -61,6 +61,78 @@ pub fn product(
     });
 }
 
+/// Panels that are multiplied with a vector at once.
+const SIDE: usize = 4;
+
+/// c = v·b + bias and what layers after it make of that, by all panels of b, `nr` columns each.
+pub fn by_panels(
+    v: &[f32],
+    (panels, nr): (&[f32], usize),
+    bias: Bias<'_>,
+    tail: Option<At<'_>>,
+    c: &mut [f32],
+) {
+    let points = Checkpoints::here();
+    let (n, one) = (c.len(), v.len() * nr);
+    let parts = Parts::new(c);
+    threads::ranges(n.div_ceil(SIDE * nr), TASK.div_ceil(SIDE * one), |blocks| {
+        points.pass();
+        let cols = blocks.start * SIDE * nr..n.min(blocks.end * SIDE * nr);
+        // SAFETY: each column belongs to one range.
+        let c = unsafe { parts.part(cols.start, cols.end) };
+        let panels = &panels[cols.start / nr * one..cols.end.div_ceil(nr) * one];
+        panels_by_vector(v, panels, nr, c);
+        bias.add(0, cols.start, c);
+        if let Some(tail) = tail {
+            tail.apply(&mut tail.room(), cols.start, c);
+        }
+    });
+}
+
+vectorized! {
+    /// Multiplies a vector with panels of `nr` columns.
+    fn panels_by_vector(v: &[f32], panels: &[f32], nr: usize, y: &mut [f32]) {
+        match nr {
+            32 => panels_of::<FMA, 32>(v, panels, y),
+            16 => panels_of::<FMA, 16>(v, panels, y),
+            _ => panels_of::<FMA, 8>(v, panels, y),
+        }
+    }
+}
+
+/// Multiplies a vector with panels of `NR` columns, [`SIDE`] of them at once.
+#[inline(always)]
+fn panels_of<const FMA: bool, const NR: usize>(v: &[f32], panels: &[f32], y: &mut [f32]) {
+    let one = v.len() * NR;
+    for (y, panels) in y.chunks_mut(SIDE * NR).zip(panels.chunks(SIDE * one)) {
+        if panels.len() == SIDE * one {
+            let sums = sums_of::<FMA, NR, SIDE>(v, panels);
+            y.copy_from_slice(&sums.as_flattened()[..y.len()]);
+            continue;
+        }
+        for (y, panel) in y.chunks_mut(NR).zip(panels.chunks(one)) {
+            y.copy_from_slice(&sums_of::<FMA, NR, 1>(v, panel)[0][..y.len()]);
+        }
+    }
+}
+
+/// Sums of products of a vector with the columns of `N` panels.
+#[inline(always)]
+fn sums_of<const FMA: bool, const NR: usize, const N: usize>(v: &[f32], panels: &[f32]) -> [[f32; NR]; N] {
+    let k = v.len();
+    let rows: [&[[f32; NR]]; N] =
+        std::array::from_fn(|i| &panels[i * k * NR..(i + 1) * k * NR].as_chunks().0[..k]);
+    let mut sums = [[0f32; NR]; N];
+    for (p, &x) in v.iter().enumerate() {
+        for i in 0..N {
+            for l in 0..NR {
+                sums[i][l] = muladd::<FMA>(x, rows[i][p][l], sums[i][l]);
+            }
+        }
+    }
+    sums
+}
+
 vectorized! {
     /// Adds rows of a matrix, `pitch` elements apart, times the numbers of a vector.
     fn add_rows(v: &[f32], x: &[f32], pitch: usize, y: &mut [f32]) {

@@ -1,7 +1,8 @@
 //! Pointwise layers after a kernel, computed on parts of its result while those are in the cache.
 
 use super::block::{Made, Source, block};
-use super::lanes::{BLOCK, Lanes};
+use super::lanes::BLOCK;
+pub use super::lanes::Lanes;
 use super::loops;
 use super::walk::Walk;
 use crate::value::Val;
