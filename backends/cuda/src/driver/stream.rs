@@ -17,7 +17,7 @@ pub struct Stream {
     foreign: bool,
     /// Whether its work is recorded in a graph.
     pub(super) recording: AtomicBool,
-    /// The stream that gives back memory in place of one of the caller's that was left.
+    /// The stream that frees memory in place of one of the caller's that was left.
     heir: OnceLock<Arc<Stream>>,
 }
 
@@ -47,7 +47,7 @@ impl Stream {
         Arc::new(Stream { gpu, handle: handle.cast(), foreign: true, recording, heir })
     }
 
-    /// Gives memory of this stream back without it from now on, if it is the caller's, who may have destroyed it. All work that uses the
+    /// Frees memory of this stream without it from now on, if it is the caller's, who may have destroyed it. All work that uses the
     /// memory is done.
     pub fn leave(&self) {
         if self.foreign
