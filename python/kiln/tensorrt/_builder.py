@@ -165,7 +165,7 @@ class Builder(Strict, Scoped):
         if config._monitor is not None:
             options["monitor"] = _Monitor(config._monitor)
         if config._selector is not None:
-            options["selector"] = Selector(config._selector)
+            options["selector"] = Selector(config._selector, self._logger)
         if config._calibrator is not None and config.get_flag(BuilderFlag.INT8):
             table = calibrate(self, model, config, options)
             if table is not None:

@@ -6,6 +6,7 @@ import hashlib
 from typing import Any
 
 from ._callbacks import _Base
+from ._log import Severity, log
 from ._values import Dims
 from .enums import DataType, TensorFormat, from_kiln
 
@@ -103,16 +104,21 @@ class IAlgorithmSelector(_Base):
 class Selector:
     """Kiln's selector over one that a program wrote."""
 
-    def __init__(self, theirs: IAlgorithmSelector) -> None:
-        self._theirs = theirs
+    def __init__(self, theirs: IAlgorithmSelector, logger: Any) -> None:
+        self._theirs, self._logger = theirs, logger
         self._asked: dict[tuple[str, str | None], tuple[IAlgorithmContext, dict[str, IAlgorithm]]] = {}
 
-    def select(self, layer: dict[str, Any], choices: list[dict[str, Any]]) -> list[int]:
+    def select(self, layer: dict[str, Any], choices: list[dict[str, Any]]) -> list[int] | None:
+        """None for a layer in formats for which the program's selector raises: the build looks for others."""
         context = IAlgorithmContext(layer)
         algorithms = [IAlgorithm(choice, context._io) for choice in choices]
         by_tactic = {choice["tactic"]: a for choice, a in zip(choices, algorithms, strict=True)}
         self._asked[layer["layer"], layer["key"]] = self._asked[layer["layer"], None] = (context, by_tactic)
-        return [int(i) for i in self._theirs.select_algorithms(context, algorithms)]
+        try:
+            return [int(i) for i in self._theirs.select_algorithms(context, algorithms)]
+        except Exception as e:
+            log(self._logger, Severity.WARNING, f"layer {context.name!r}: the selector raised {type(e).__name__}: {e}")
+            return None
 
     def report(self, steps: list[Any]) -> None:
         contexts, algorithms = [], []

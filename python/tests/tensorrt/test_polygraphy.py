@@ -97,6 +97,12 @@ def test_debug_tools_and_templates(polygraphy: Polygraphy) -> None:
     polygraphy("run", "network.py", "--trt", "--model-type=trt-network-script", *SHAPES, INPUT)
 
 
+def test_tactics_are_recorded_and_replayed(polygraphy: Polygraphy) -> None:
+    polygraphy("run", MODEL, "--trt", *SHAPES, INPUT, "--save-tactics=tactics.json")
+    assert "Layer: /conv1/Conv" in polygraphy("inspect", "tactics", "tactics.json")
+    polygraphy("run", MODEL, "--trt", *SHAPES, INPUT, "--load-tactics=tactics.json")
+
+
 def test_its_python_interface(polygraphy: Polygraphy) -> None:
     text = polygraphy.program(HERE / "polygraphy_program.py", MODEL.parent, polygraphy.folder)
     assert "OK" in text.splitlines()
