@@ -345,7 +345,11 @@ fn the_shipped_engine_is_compared_by_the_tensors_between_its_kernels() {
     let r = kiln(&[&compare[..], &["--engine", &changed], &shape[..]].concat());
     assert!(r.code == 1 && r.stderr.contains("the first layer that differs is \"/conv1"), "{}", r.stderr);
     let r = kiln(&[&compare[..], &["--engine", &changed, "--bisect"], &shape[..]].concat());
-    assert!(r.code == 1 && r.stderr.contains("give the options that the engine was built with"), "{}", r.stderr);
+    assert!(
+        r.code == 1 && r.stderr.contains("give the options that the engine was built with"),
+        "{}",
+        r.stderr
+    );
     // An engine that rounds is built again with its tactics, and cut.
     let (half, narrow) = (f.name("half.kiln"), ["--fp16", "--narrowing", "everywhere"]);
     let build = ["build", &model, "-o", &half, "--backend", "cpu", "--no-timing"];

@@ -145,6 +145,7 @@ fn theirs() {
         // Into both streams, with events between them: the second begins behind the first, which ends behind it.
         assert!(first.0 >= 5 && first.1 == 0 && first.2 >= 2, "{first:?}");
         assert_eq!(launches(&mut context), first, "each run alike");
+        // SAFETY: as above; the null stream is refused.
         let e = unsafe { context.set_aux_streams(&[stream, std::ptr::null_mut()]) }.unwrap_err().to_string();
         assert!(e.contains("auxiliary stream 1 is null"), "{e}");
         assert_eq!(launches(&mut context), first, "a refused call changes nothing");

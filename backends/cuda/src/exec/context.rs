@@ -294,7 +294,9 @@ impl NativeContext for CudaContext {
         // SAFETY: the caller vouches for the handles.
         let theirs = |&s: &*mut c_void| unsafe { Stream::foreign(&loaded.device.gpu, s) };
         let run = self.run();
-        run.state.aux_streams = streams.iter().map(theirs).collect();
+        // Further streams are not used.
+        let used = loaded.program.streams.iter().max().map_or(0, |&s| s as usize);
+        run.state.aux_streams = streams.iter().take(used).map(theirs).collect();
         run.launches.clear();
         Ok(())
     }
