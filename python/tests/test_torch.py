@@ -206,6 +206,20 @@ def test_adaptive_pools_of_any_size():
             torch.testing.assert_close(exported(x), pool(x), rtol=1e-4, atol=1e-5)
 
 
+def test_modules_in_bf16_are_exported():
+    import kiln.torch as kt
+
+    torch.manual_seed(2)
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.MaxPool2d(2), torch.nn.Flatten(), torch.nn.Linear(36, 5))
+    net = net.bfloat16().eval()
+    x = torch.randn(2, 3, 8, 8).bfloat16()
+    with torch.no_grad():
+        wanted = net(x)
+    found = kt.export(net, (x,), backend="cpu", estimates=True)(x)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found, wanted, rtol=3e-2, atol=3e-2)
+
+
 def test_ranges_of_an_export_are_those_of_the_engine():
     import kiln.torch as kt
 

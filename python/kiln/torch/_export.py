@@ -58,16 +58,23 @@ def as_input(tensor: torch.Tensor) -> torch.Tensor:
 
 def onnx_program(module: torch.nn.Module, args: Sequence[Any], dynamic_shapes: Any = None) -> Any:
     """The module as PyTorch exports it to ONNX; where that fails, with operators that it does not know as others."""
+    more = newer(module, args)
     try:
-        return torch.onnx.export(module, tuple(args), dynamo=True, dynamic_shapes=dynamic_shapes, verbose=False)
+        return torch.onnx.export(module, tuple(args), dynamo=True, dynamic_shapes=dynamic_shapes, verbose=False, **more)
     except torch.onnx.errors.OnnxExporterError as e:
         try:
             program = torch.export.export(module, tuple(args), dynamic_shapes=dynamic_shapes, strict=False)
             table = torch.export.default_decompositions()
             table.update(STAND_INS)
-            return torch.onnx.export(program.run_decompositions(table), dynamo=True, verbose=False)
+            return torch.onnx.export(program.run_decompositions(table), dynamo=True, verbose=False, **more)
         except Exception:
             raise e from None
+
+
+def newer(module: torch.nn.Module, args: Sequence[Any]) -> dict[str, int]:
+    """The version of ONNX's operators that has bf16 for convolutions and pools, if that is what the module computes in."""
+    tensors = [*module.parameters(), *module.buffers(), *(a for a in args if isinstance(a, torch.Tensor))]
+    return {"opset_version": 22} if any(t.dtype == torch.bfloat16 for t in tensors) else {}
 
 
 def onnx_bytes(program: Any) -> bytes:
