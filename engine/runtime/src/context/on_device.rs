@@ -62,13 +62,13 @@ impl ExecutionContext {
         if streams.is_empty() && !self.takes_device_memory() {
             return Ok(());
         }
-        let set = match streams.iter().position(|s| s.is_null()) {
-            Some(i) => Err(BackendError::InvalidArgument(format!("the auxiliary stream {i} is null"))),
-            // SAFETY: as the caller vouches.
-            None => {
-                self.context.require_native().and_then(|native| unsafe { native.set_aux_streams(streams) })
-            }
-        };
+        if let Some(i) = streams.iter().position(|s| s.is_null()) {
+            let why = BackendError::InvalidArgument(format!("the auxiliary stream {i} is null"));
+            return Err(self.engine.backend_error(why));
+        }
+        let native = self.context.require_native();
+        // SAFETY: as the caller vouches.
+        let set = native.and_then(|native| unsafe { native.set_aux_streams(streams) });
         set.map_err(|e| self.engine.backend_error(e))?;
         self.native.set_aux_streams(streams);
         Ok(())
