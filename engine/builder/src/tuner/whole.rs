@@ -119,7 +119,7 @@ fn time(
 ) -> Result<Vec<f64>, BackendError> {
     let mut program = Program::single_step(graph.clone(), tactic.clone(), Vec::new());
     for s in &mut program.steps {
-        (s.blob, s.bodies) = (step.blob.clone(), step.bodies.clone());
+        (s.blob, s.bodies) = (step.blob.clone(), step.bodies.iter().map(usual).collect());
     }
     let shapes = Arc::new(program.shapes(inputs)?);
     let mut context = device.load(Arc::new(program))?.context()?;
@@ -128,6 +128,17 @@ fn time(
     let warm = context.time_runs(1)?.into_iter().fold(1.0, f64::max);
     let fits = (PATIENCE / warm).clamp(1.0, f64::from(samples.max(1)));
     context.time_runs(fits as u32)
+}
+
+/// A body with the kernels of its usual shapes alone: a program of one step has no other cases.
+fn usual(body: &Program) -> Program {
+    let mut body = body.clone();
+    body.cases.clear();
+    for s in &mut body.steps {
+        s.alternatives.clear();
+        s.bodies = s.bodies.iter().map(usual).collect();
+    }
+    body
 }
 
 /// Whether all loops in a body make as many iterations whatever they are given.
