@@ -56,11 +56,11 @@ fn the_frozen_prefix() {
         matches!(e, PluginError::Magic { found: 0x1122_3344_5566_7788, wanted, .. } if wanted == KILN_MAGIC)
     );
     // An old major whose descriptor is short: only the prefix is read of it.
-    let e = refused("old_major", &["MAJOR=0", "MINOR=9", "SIZE=32"], &["0.9", "1.12", "rebuild it"]);
-    assert!(matches!(e, PluginError::Major { found, wanted, .. } if (&*found, &*wanted) == ("0.9", "1.12")));
-    let e = refused("new_major", &["MAJOR=2", "MINOR=0"], &["2.0", "1.12"]);
+    let e = refused("old_major", &["MAJOR=0", "MINOR=9", "SIZE=32"], &["0.9", "1.13", "rebuild it"]);
+    assert!(matches!(e, PluginError::Major { found, wanted, .. } if (&*found, &*wanted) == ("0.9", "1.13")));
+    let e = refused("new_major", &["MAJOR=2", "MINOR=0"], &["2.0", "1.13"]);
     assert!(matches!(e, PluginError::Major { .. }));
-    let e = refused("min_host", &["MINOR=13", "MIN_HOST=13"], &["1.13", "1.12", "upgrade Kiln"]);
+    let e = refused("min_host", &["MINOR=14", "MIN_HOST=14"], &["1.14", "1.13", "upgrade Kiln"]);
     assert!(matches!(e, PluginError::HostTooOld { .. }));
 }
 

@@ -88,7 +88,7 @@ fn layout() -> Layout {
     }
 }
 
-/// Layout of version 1.12, for 64-bit targets. Lines may be added at the end of a structure that begins with
+/// Layout of version 1.13, for 64-bit targets. Lines may be added at the end of a structure that begins with
 /// `struct_size`; none may change.
 const GOLDEN: &str = include_str!("abi/layout.txt");
 

@@ -30,7 +30,7 @@ fn context(b: &LoadedBackend, program: &Arc<kiln_backend::Program>) -> Box<dyn C
 #[test]
 fn networks_of_matmul_and_add_run_at_any_shape() {
     let b = toy("toy", &[]);
-    assert_eq!((b.name(), b.info().vendor.as_str(), b.info().abi), ("toy", "Kiln", (1, 12)));
+    assert_eq!((b.name(), b.info().vendor.as_str(), b.info().abi), ("toy", "Kiln", (1, 13)));
     let (program, y, x) = affine("affine");
     let mut c = context(&b, &program);
     for rows in [4, 1, 0, 4] {
