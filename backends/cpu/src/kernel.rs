@@ -1,7 +1,8 @@
 //! Schedule of a program's steps: operations in order, with the last use of every value.
 
+use crate::fast::form::Form;
 use crate::fast::kept::Kept;
-use crate::fast::panels::{self, Form};
+use crate::fast::panels;
 use crate::fast::pointwise::Made;
 use crate::fast::pointwise::tail::Tail;
 use crate::fast::{self, RunCx, Types};
@@ -82,7 +83,7 @@ impl Schedule {
         let mut others: HashSet<ValueId> = graph.outputs.iter().copied().collect();
         let mut readers: HashMap<ValueId, Vec<(&mut Option<Kept>, Form)>> = HashMap::new();
         for op in self.cases.iter_mut().flatten().flatten() {
-            let form = Form::of(&Types::new(graph, node(graph, op.node)?));
+            let form = fast::form_of_weights(&Types::new(graph, node(graph, op.node)?));
             let kept = match &mut op.work {
                 Work::Path(_, _, kept @ Some(_)) => Some(kept),
                 _ => None,

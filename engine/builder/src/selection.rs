@@ -1,7 +1,6 @@
 //! Selection of algorithms by the user: a selector that is asked for each layer, and rules by name.
 
 use crate::BuildError;
-use crate::record::Replay;
 use crate::report::{StepReport, TensorLayout};
 use kiln_backend::{Region, Tactic, is_view_op};
 use kiln_ir::Graph;
@@ -109,7 +108,8 @@ impl Selector {
         Selector { inner: selector, replays: false }
     }
 
-    pub(crate) fn replay(record: Replay) -> Selector {
+    /// A selector that chooses what a record has.
+    pub(crate) fn replay(record: impl AlgorithmSelector + 'static) -> Selector {
         Selector { inner: Arc::new(Mutex::new(record)), replays: true }
     }
 

@@ -14,18 +14,20 @@
 
 mod again;
 mod diff;
+mod side;
 mod tensors;
 
 use crate::bisect::{Culprit, culprit};
 use crate::build::{BuildOptions, BuildReport, Built};
-use crate::{Engine, EngineBuilder, Error, Model};
+use crate::{EngineBuilder, Error, Model};
 use kiln_builder::{BuildConfig, BuildError, Narrowing, Progress};
 use kiln_ir::Tensor;
 use kiln_plan::Plan;
-use kiln_runtime::{ExecutionContext, Outputs};
+use kiln_runtime::ExecutionContext;
 use serde_json::{Value, json};
 
 pub use diff::{Diff, Tolerance};
+use side::Side;
 use tensors::Tensors;
 
 /// Tensors that are compared, beside the outputs.
@@ -149,14 +151,6 @@ const TF32: &str = "products and convolutions of f32 may run in TF32, which has 
 /// The note where a plan differs, and a build with its tactics does not.
 const OTHER_BUILD: &str = "the network was built again with the tactics of the engine, and agrees: give the options that the engine was \
                            built with, to find the layer at fault";
-
-/// One side, after its run.
-struct Side {
-    backend: String,
-    engine: Engine,
-    context: ExecutionContext,
-    outputs: Outputs,
-}
 
 impl EngineBuilder {
     /// Builds and runs the network by these options, and on a backend that is right. Compares the results. Inputs with dimensions that

@@ -3,9 +3,9 @@
 use super::Types;
 use super::depthwise;
 use super::few::Few;
+use super::form::Form;
 use super::gemm::{Bias, Group, How, Left, Size, Strided, gemm_into, side_by_side, slices};
 use super::micro::MAX_ROWS;
-use super::panels::Form;
 use super::windows::{Conv, Spatial, volume};
 use kiln_backend::BackendError;
 use kiln_ops::conv::window::Axis;

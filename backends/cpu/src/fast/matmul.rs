@@ -1,8 +1,8 @@
 //! `matmul`: of floats here, of integers in [`super::integer`].
 
+use super::form::Form;
 use super::gemm::{Bias, How, Size, Strided, gemm_into};
 use super::operand::operand;
-use super::panels::Form;
 use super::{NodeCx, Types};
 use kiln_backend::BackendError;
 use kiln_ir::DType;

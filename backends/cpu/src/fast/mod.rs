@@ -18,6 +18,7 @@ pub(crate) mod element;
 mod facts;
 mod few;
 mod folds;
+pub(crate) mod form;
 pub(crate) mod gemm;
 mod generate;
 mod grid;
@@ -222,6 +223,16 @@ const KERNELS: &[Kernel] = &[
 fn all_of<'a>(graph: &'a Graph, node: &'a Node) -> impl Iterator<Item = &'static Kernel> + 'a {
     let all = KERNELS.iter().chain(TABLES.iter().flat_map(|table| table.iter()));
     all.filter(move |k| node.op.is(k.op) && (k.covers)(&Types { node, graph }))
+}
+
+/// The form in which a node reads its second input; `None` if that is not known yet, or it does not read panels.
+pub(crate) fn form_of_weights(t: &Types<'_>) -> Option<form::Form> {
+    let form = match () {
+        _ if t.node.op.is(MATMUL) => matmul::form(t),
+        _ if t.node.op.is(CONV) => conv_last::form(t),
+        _ => None,
+    };
+    form.and_then(form::Form::not_empty)
 }
 
 /// The kernel that covers a node.

@@ -1,26 +1,13 @@
 //! Weights that are in memory as panels alone: they are packed when a program is loaded, and their elements are dropped.
 
+use super::form::Form;
 use super::gemm::{Size, Strided, pack_all};
 use super::kept::Panels;
-use super::{Types, conv_last, matmul, micro_float};
+use super::micro_float;
 use kiln_backend::BackendError;
 use kiln_ir::{Bytes, BytesId, WeakBytes};
-use kiln_ops::conv::CONV;
-use kiln_ops::matmul::MATMUL;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-
-/// The right matrices that an operation reads of a weight: one a group, one behind the other. All elements belong to one of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Form {
-    /// Rows and columns of a matrix.
-    pub k: usize,
-    pub n: usize,
-    /// Elements from row to row, and from column to column.
-    pub row: usize,
-    pub col: usize,
-    pub groups: usize,
-}
 
 /// Panels that the bytes of weights are made of: those that other programs have are used again.
 type Known = BTreeMap<BytesId, (WeakBytes, Form, Vec<Weak<Panels>>)>;
@@ -39,21 +26,6 @@ pub fn of_bytes(bytes: &Bytes, form: Form) -> Option<Vec<Arc<Panels>>> {
 }
 
 impl Form {
-    /// The form in which a node reads its second input; `None` if that is not known yet, or it does not read panels.
-    pub fn of(t: &Types<'_>) -> Option<Form> {
-        let form = match () {
-            _ if t.node.op.is(MATMUL) => matmul::form(t),
-            _ if t.node.op.is(CONV) => conv_last::form(t),
-            _ => None,
-        };
-        form.filter(|f| f.k > 0 && f.n > 0 && f.groups > 0)
-    }
-
-    /// Elements of the weight.
-    pub fn len(&self) -> usize {
-        self.groups * self.k * self.n
-    }
-
     /// The panels of all groups.
     pub fn pack(&self, data: &[f32]) -> Result<Vec<Arc<Panels>>, BackendError> {
         let nr = micro_float::best().nr;

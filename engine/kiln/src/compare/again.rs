@@ -1,6 +1,7 @@
 //! A plan whose network is built again, so that its kernels can be cut.
 
-use super::{Side, Trial};
+use super::Trial;
+use super::side::Side;
 use crate::Error;
 use crate::build::BuildOptions;
 use kiln_backend::Program;

@@ -1,7 +1,7 @@
 //! Tensors between layers or kernels, compared.
 
-use super::Side;
 use super::diff::{Diff, Tolerance};
+use super::side::Side;
 use crate::bisect::own_name;
 use kiln_backend::{Program, Step};
 use kiln_builder::passes::layout::channels_last;

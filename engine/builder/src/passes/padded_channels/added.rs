@@ -1,8 +1,9 @@
-//! What added channels hold: one number for all elements of a value, which must be finite, as weights of zero do not hide
+//! Contents of added channels: one number for all elements of a value, which must be finite, as weights of zero do not hide
 //! infinity or NaN.
 
+use super::anchors;
 use super::anchors::Pads;
-use super::{Set, anchors};
+use super::set::Set;
 use kiln_ir::{DType, Elems, Graph, Node, NodeId, Tensor, ValueId};
 use kiln_ops::pool::POOL;
 use std::collections::{BTreeMap, HashMap};
@@ -11,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 pub struct Added(HashMap<ValueId, Tensor>);
 
 impl Added {
-    /// What the constants of layers in a set get in added channels, or the first layer that makes no finite number of them.
+    /// Numbers that the constants of layers in a set get in added channels, or the first layer that makes no finite number of them.
     pub fn of(g: &Graph, set: &Set) -> Result<BTreeMap<NodeId, Pads>, NodeId> {
         let mut known = Added(HashMap::new());
         let mut pads = BTreeMap::new();
@@ -22,7 +23,7 @@ impl Added {
         Ok(pads)
     }
 
-    /// What a value holds there: zero if no layer of the set made it.
+    /// The number that a value holds there: zero if no layer of the set made it.
     fn get(&self, g: &Graph, v: ValueId) -> Option<Tensor> {
         self.0.get(&v).cloned().or_else(|| number(g.ty(v).dtype, 0))
     }

@@ -10,12 +10,12 @@ use kiln_ops::pool::POOL;
 use kiln_ops::reduce::REDUCE;
 use std::collections::BTreeMap;
 
-/// What a layer's constants get in added channels, by input; none for inputs that stay as they are.
+/// Numbers that a layer's constants get in added channels, by input; none for inputs that stay as they are.
 pub type Pads = BTreeMap<usize, Tensor>;
 
 /// A convolution of one group or a product, with constant weights.
 pub struct Anchor {
-    /// What it reads.
+    /// The value that it reads.
     pub x: ValueId,
     /// Axis of x that weights sum over.
     pub x_axis: usize,
@@ -107,7 +107,7 @@ pub fn keeps_channels(g: &Graph, node: &Node, axis: usize, channels: usize) -> b
     }
 }
 
-/// Whether a reduction that gives 0 for zeros keeps this axis, and all others in their places.
+/// Whether a reduction that yields 0 for zeros keeps this axis, and all others in their places.
 fn reduces_others(g: &Graph, node: &Node, axis: usize) -> bool {
     let kept = || {
         let attrs = node.op.attrs();

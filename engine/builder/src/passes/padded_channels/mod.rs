@@ -1,9 +1,9 @@
 //! Channels padded to whole vectors.
 //!
-//! Tensor cores are fed by copies of whole rows that begin at multiples of 16 bytes. Where a convolution or a product with
-//! constant weights reads rows of, say, 921 channels, those kernels can't be used. Here such values get more channels: weights
-//! of the layers that make them get rows of zeros, weights of the layers that read them get columns of zeros, and layers in
-//! between that keep channels apart compute the added ones along. What enters such a set of values is padded, what leaves it is cut.
+//! Tensor cores are fed by copies of whole rows that begin at multiples of 16 bytes. Rows of 921 channels, say, keep a convolution or a
+//! product with constant weights from those kernels. Here such values get more channels. Weights of the layers that make them get
+//! rows of zeros, weights of the layers that read them columns of zeros. Layers in between that keep channels apart
+//! compute the added ones along. A value that enters such a set is padded, one that leaves it is cut.
 //!
 //! Added channels meet weights of zero only, so that they must hold finite numbers: [`added`] computes them.
 //!
@@ -12,10 +12,12 @@
 mod added;
 mod anchors;
 mod rewrite;
+mod set;
 #[cfg(test)]
 mod tests;
 
 pub use rewrite::apply;
+pub use set::Set;
 
 use super::patterns::constant;
 use super::{Pass, PassCx};
@@ -25,7 +27,8 @@ use anchors::{Anchor, Pads, keeps_channels};
 use kiln_backend::Target;
 use kiln_ir::graph::Uses;
 use kiln_ir::{DType, Graph, Node, NodeId, ValueId};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use set::channels;
+use std::collections::{BTreeSet, HashMap};
 
 /// The pass; not among those of every build.
 pub const PASS: Pass = Pass { name: "padded-channels", run };
@@ -51,23 +54,6 @@ fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
         count += 1;
     }
     Ok(count)
-}
-
-/// Values of equally many channels that are padded together.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Set {
-    /// Number of channels now, and after.
-    channels: usize,
-    padded: usize,
-    /// The values, with the axis of their channels.
-    values: BTreeMap<ValueId, usize>,
-    /// Layers that keep channels apart, with what their constants get in added channels.
-    through: BTreeMap<NodeId, Pads>,
-    /// Layers with weights that make such a value, or read one.
-    makers: BTreeSet<NodeId>,
-    readers: BTreeSet<NodeId>,
-    /// Layers that change, in execution order.
-    pub nodes: Vec<NodeId>,
 }
 
 /// The sets whose padding may pay, in the order of the first layer that reads one.
@@ -112,10 +98,6 @@ fn unit(dtype: DType, target: &Target) -> Option<usize> {
     }
 }
 
-fn channels(g: &Graph, v: ValueId, axis: usize) -> Option<usize> {
-    usize::try_from(g.ty(v).dims.get(axis)?.as_const()?).ok().filter(|&n| n > 0)
-}
-
 /// The set around a value that a layer reads along an axis.
 fn set_of(g: &Graph, uses: &Uses, seed: ValueId, axis: usize) -> Option<Set> {
     let channels = channels(g, seed, axis)?;
@@ -134,20 +116,6 @@ fn set_of(g: &Graph, uses: &Uses, seed: ValueId, axis: usize) -> Option<Set> {
             }
             // The set ends in front of a layer that would make something else than a finite number of added channels.
             Err(node) => barred.insert(node).then_some(())?,
-        }
-    }
-}
-
-impl Set {
-    fn empty(channels: usize, padded: usize) -> Set {
-        Set {
-            channels,
-            padded,
-            values: BTreeMap::new(),
-            through: BTreeMap::new(),
-            makers: BTreeSet::new(),
-            readers: BTreeSet::new(),
-            nodes: Vec::new(),
         }
     }
 }

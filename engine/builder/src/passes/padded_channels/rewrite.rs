@@ -1,17 +1,17 @@
 //! Pads the channels of one set.
 
-use super::Set;
 use super::anchors::{Anchor, is_depthwise};
+use super::set::{Set, channels};
 use crate::BuildError;
 use kiln_ir::{Attrs, DType, Dim, Elems, Graph, IrError, NodeId, Op, Tensor, ValueId};
 use kiln_ops::slice::SLICE;
 use kiln_ops::slice::pad::PAD;
 use std::collections::HashMap;
 
-/// Pads all values of a set in place: layers keep their numbers. False, and nothing changed, where the graph is no longer
-/// what the set was found in.
+/// Pads all values of a set in place: layers keep their numbers. False, and nothing changed, where the graph has
+/// changed since the set was found.
 pub fn apply(g: &mut Graph, set: &Set) -> Result<bool, BuildError> {
-    let there = |(&v, &axis): (&ValueId, &usize)| super::channels(g, v, axis) == Some(set.channels);
+    let there = |(&v, &axis): (&ValueId, &usize)| channels(g, v, axis) == Some(set.channels);
     if !set.values.iter().all(there) || !set.nodes.iter().all(|&n| g.get(n).is_some()) {
         return Ok(false);
     }
