@@ -111,7 +111,7 @@ impl Run<'_> {
 
     /// Binds memory of the caller's, unless it is bound from a run before.
     fn bind(&mut self, name: &str, view: &View, bytes: u64) -> Result<(), Failed> {
-        let place = (view.address as usize, bytes);
+        let place = (view.address, bytes);
         if self.lent.bound.get(name) != Some(&place) {
             // SAFETY: the caller's tensor has these bytes, which nothing else uses during the run.
             unsafe { self.context.bind(name, view.address as *mut c_void, bytes) }?;

@@ -4,6 +4,7 @@ use crate::fake::Fake;
 use crate::faults::{Faults, Outputs};
 use kiln_backend::{Backend, Program, Target, TimeRequest};
 use kiln_builder::{BuildConfig, Builder, Refit};
+use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Dim, Tensor, TensorType};
 use kiln_network::{LoopOutputKind, Network, PluginSpec, TensorId, TripLimitKind};
 use kiln_onnx::{ImportOptions, parse_file};
@@ -420,9 +421,27 @@ fn on_device(cx: &Cx) -> Made {
     })
 }
 
+/// Products in a row. The one in the middle adds the input, so that a kernel far from both ends has an address of the caller's.
+fn far_from_the_ends() -> Network {
+    let mut net = Network::new("moved");
+    let x = net.add_input("x", TensorType::new(DType::F32, [64, 64])).unwrap();
+    let mut rng = Rng::new(9);
+    let mut y = x;
+    for i in 0..11 {
+        let w = rng.tensor_in(DType::F32, &[64, 64], -0.2, 0.2, 1);
+        let w = net.add_weights(Some(&format!("w{i}")), w).unwrap();
+        y = net.add_layer(&format!("product{i}"), "matmul", Attrs::new(), &[Some(y), Some(w)]).unwrap()[0];
+        if i == 5 {
+            y = net.add_layer("sum", "add", Attrs::new(), &[Some(y), Some(x)]).unwrap()[0];
+        }
+    }
+    net.mark_output(y, "y").unwrap();
+    net
+}
+
 /// Memory of a user's that is elsewhere in each run.
 fn moved(cx: &Cx) -> Made {
-    built(cx, "moved", &crate::streams::network(), Vec::new(), |case, cx, faults| {
+    built(cx, "moved", &far_from_the_ends(), Vec::new(), |case, cx, faults| {
         let bytes = 64 * 64 * 4u64;
         cx.fake.with_native(6 * bytes as usize, |native| {
             let at = |i: usize, set: usize| (native.memory[i] + bytes * set as u64) as usize as *mut c_void;
