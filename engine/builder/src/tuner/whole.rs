@@ -33,8 +33,9 @@ impl Tuner<'_> {
             return Ok(site.untimed(site.candidates.first().unwrap_or(&step.tactic)));
         }
         let graph = pinned(&site.concrete)?;
-        let text = describe_whole(&graph, &step.bodies);
-        let key = key(&text, self.target, &self.flags());
+        let text = describe_whole(&graph, &step.bodies, true);
+        let outline = describe_whole(&graph, &step.bodies, false);
+        let [key, whatever] = [&text, &outline].map(|text| key(text, self.target, &self.flags()));
         let selected = match site.chosen {
             true => None,
             false => self.selected(&step.name, region, &site.concrete, &key, &site.candidates)?,
@@ -47,20 +48,20 @@ impl Tuner<'_> {
         if !ends || !can_be_timed(&site.concrete) {
             return Ok(first);
         }
-        self.used.extend([key.clone(), site.key.clone()]);
+        self.used.extend([key.clone(), whatever.clone()]);
         let mut times = key.clone();
         if !self.known(&key, &candidates) {
             if self.config.estimates || candidates.len() < 2 {
                 return Ok(first);
             }
             if !self.config.locked {
-                self.measure_whole((&key, &site.key), text, step, (&graph, &candidates))?;
-            } else if self.known(&site.key, &candidates) {
+                self.measure_whole([(&key, text), (&whatever, outline)], step, (&graph, &candidates))?;
+            } else if self.known(&whatever, &candidates) {
                 self.note(format!(
                     "\"{}\" is chosen by its times with other kernels inside: the timing cache has none with these",
                     step.name
                 ));
-                times.clone_from(&site.key);
+                times.clone_from(&whatever);
             } else {
                 return Err(BuildError::CacheMiss { layer: step.name.clone(), key });
             }
@@ -74,12 +75,11 @@ impl Tuner<'_> {
         }
     }
 
-    /// Times the ways to run a step. Its times are known by what was chosen inside, and by the step alone for locked builds that choose
-    /// otherwise inside.
+    /// Times the ways to run a step. Its times are known by these keys: by what was chosen inside, and whatever was chosen, for locked builds
+    /// that choose otherwise inside.
     fn measure_whole(
         &mut self,
-        (key, outline): (&str, &str),
-        text: String,
+        keys: [(&str, String); 2],
         step: &Step,
         (graph, candidates): (&Graph, &[Tactic]),
     ) -> Result<(), BuildError> {
@@ -102,8 +102,9 @@ impl Tuner<'_> {
         }
         self.spent.timing += start.elapsed();
         self.timed += candidates.len();
-        self.remember(outline, describe(graph), candidates, samples.clone());
-        self.remember(key, text, candidates, samples);
+        for (key, text) in keys {
+            self.remember(key, text, candidates, samples.clone());
+        }
         Ok(())
     }
 }
@@ -163,16 +164,19 @@ fn pinned(concrete: &Graph) -> Result<Graph, BuildError> {
     Ok(g)
 }
 
-/// A region with what was chosen for its bodies, as text.
-fn describe_whole(g: &Graph, bodies: &[Program]) -> String {
+/// A region with its bodies, as text, and with what was chosen for their steps if that is wanted.
+fn describe_whole(g: &Graph, bodies: &[Program], chosen: bool) -> String {
     let mut s = describe(g);
     for (i, body) in bodies.iter().enumerate() {
         let _ = writeln!(s, "body {i}");
         s.push_str(&canonical(&body.graph, body.graph.order()));
         for step in &body.steps {
-            let _ = writeln!(s, "{} {} of {}", step.tactic.id(), step.tactic.source_hash, step.nodes.len());
+            if chosen {
+                let _ =
+                    writeln!(s, "{} {} of {}", step.tactic.id(), step.tactic.source_hash, step.nodes.len());
+            }
             if !step.bodies.is_empty() {
-                s.push_str(&describe_whole(&Graph::new(""), &step.bodies));
+                s.push_str(&describe_whole(&Graph::new(""), &step.bodies, chosen));
             }
         }
     }
