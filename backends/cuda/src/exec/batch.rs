@@ -54,8 +54,7 @@ impl Part {
     }
 }
 
-/// Launches at each end that may be outside of the graph, where their addresses change from run to run. A launch takes the host less time
-/// than setting a node, behind which the driver also takes longer to launch the graph.
+/// Launches at each end that may be outside of the graph, where their addresses change from run to run.
 const ENDS: usize = 4;
 
 /// Memory of argument words that found no room in the launches' parameters.
