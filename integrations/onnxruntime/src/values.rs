@@ -241,6 +241,25 @@ pub fn elements<'a>(name: &str, tensor: &'a Tensor, to: &View) -> Result<Cow<'a,
     Ok(bytes)
 }
 
+/// The value that ONNX Runtime makes for an output of this shape; null if nobody wants it.
+///
+/// # Safety
+/// The context is that of the run.
+pub unsafe fn output(
+    ort: &Ort,
+    context: *mut OrtKernelContext,
+    index: usize,
+    dims: &[usize],
+) -> Result<*mut OrtValue, Fail> {
+    let shape: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
+    let mut value = std::ptr::null_mut();
+    // SAFETY: the table's function, the run's context, a place for the value.
+    ort.check(unsafe {
+        (ort.api.KernelContext_GetOutput)(context, index, shape.as_ptr(), shape.len(), &raw mut value)
+    })?;
+    Ok(value)
+}
+
 /// Hands a result to ONNX Runtime, in the type that the model has for it.
 ///
 /// # Safety
@@ -252,17 +271,9 @@ pub unsafe fn deliver(
     name: &str,
     tensor: &Tensor,
 ) -> Result<(), Fail> {
-    let shape: Vec<i64> = tensor.shape().iter().map(|&d| d as i64).collect();
-    let mut value = std::ptr::null_mut();
-    // SAFETY: the table's function, the run's context, a place for the value.
+    // SAFETY: the run's context, and the value of its output.
     unsafe {
-        ort.check((ort.api.KernelContext_GetOutput)(
-            context,
-            index,
-            shape.as_ptr(),
-            shape.len(),
-            &raw mut value,
-        ))?;
+        let value = output(ort, context, index, tensor.shape())?;
         if value.is_null() {
             return Ok(());
         }

@@ -23,7 +23,7 @@ impl Trial<'_> {
         collect(&program, "", &mut tactics);
         options.replay = None;
         options.config.selector = Some(Selector::new(Arc::new(Mutex::new(AsBuilt { tactics }))));
-        // What the engine does not decide is taken as the backend expects it.
+        // Layers for which the engine has no tactic get the one that the backend expects to be fastest.
         options.config.estimates = true;
         let plan = self.build(&options, progress)?.plan;
         Ok((options, self.execute(plan, true)?))

@@ -5,7 +5,7 @@ use crate::compiled::Part;
 use crate::error::Fail;
 use crate::ort::Ort;
 use crate::run::{Node, engine, inputs_of, read_inputs};
-use crate::values::{View, elements, same};
+use crate::values::{self, View, elements, same};
 use kiln::ExecutionContext;
 use ort_sys::OrtKernelContext;
 
@@ -138,17 +138,9 @@ unsafe fn output(
     index: usize,
     dims: &[usize],
 ) -> Result<Option<View>, Fail> {
-    let shape: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
-    let mut value = std::ptr::null_mut();
-    // SAFETY: the table's function, the run's context, a place for the value.
+    // SAFETY: the run's context, and the value of its output.
     unsafe {
-        ort.check((ort.api.KernelContext_GetOutput)(
-            context,
-            index,
-            shape.as_ptr(),
-            shape.len(),
-            &raw mut value,
-        ))?;
+        let value = values::output(ort, context, index, dims)?;
         if value.is_null() { Ok(None) } else { View::anywhere(ort, value).map(Some) }
     }
 }

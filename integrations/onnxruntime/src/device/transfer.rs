@@ -8,14 +8,14 @@ use crate::ort::{Ort, guard};
 use ort_sys::{OrtDeviceMemoryType, OrtMemoryInfoDeviceType, OrtStatusPtr, OrtValue};
 use std::ffi::c_void;
 
-/// What copies tensors. ONNX Runtime sees its first field.
+/// An object that copies tensors between host and device, of which ONNX Runtime sees the first field.
 #[repr(C)]
 struct Transfer {
     interface: DataTransfer,
     ort: Ort,
 }
 
-/// Makes what copies tensors.
+/// Makes the object by which ONNX Runtime copies tensors.
 pub fn make_transfer(ort: Ort) -> *mut c_void {
     let interface = DataTransfer { version: VERSION, release, can_copy, copy_tensors };
     Box::into_raw(Box::new(Transfer { interface, ort })).cast()
@@ -28,14 +28,14 @@ unsafe extern "C" fn release(transfer: *mut DataTransfer) {
     }
 }
 
-/// Where a tensor is.
+/// The memory that holds a tensor: the host's, or that of a GPU by its number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Host,
     Device(usize),
 }
 
-/// Where memory is; `None` for memory of others.
+/// The place of a memory of ONNX Runtime; `None` where it belongs to devices that Kiln does not drive.
 fn place(ort: &Ort, memory: *const MemoryDevice) -> Option<Place> {
     // SAFETY: the table's functions, and memory that lives as long as the call.
     let (kind, vendor, form, number) = unsafe {

@@ -3,7 +3,7 @@
 use super::anchors::{Anchor, is_depthwise};
 use super::set::{Set, channels};
 use crate::BuildError;
-use kiln_ir::{Attrs, DType, Dim, Elems, Graph, IrError, NodeId, Op, Tensor, ValueId};
+use kiln_ir::{Attrs, Dim, Graph, IrError, NodeId, Op, Tensor, ValueId};
 use kiln_ops::slice::SLICE;
 use kiln_ops::slice::pad::PAD;
 use std::collections::HashMap;
@@ -169,7 +169,7 @@ impl Rewrite<'_> {
     }
 
     fn numbers(&mut self, name: &str, list: &[i64]) -> Result<ValueId, IrError> {
-        let t = Tensor::from_elems(DType::I64, &[list.len()], &Elems::I(list.to_vec()));
+        let t = Tensor::i64(&[list.len()], list);
         let t = t.ok_or_else(|| IrError::Structure("a list could not be made".into()))?;
         let name = self.g.unique_name(&format!("{name}.list"));
         Ok(self.g.add_constant(&name, t))
