@@ -13,6 +13,7 @@ template <> struct Pairs<mma_f16_f16> {
     static constexpr u32 BASE = 0x6400u;
     static constexpr u32 ONE = 0x3c003c00u;
     static constexpr bool BYTES = true;
+    DEV static f32 wide(u32 x) { return f16_to_f32(u16(x)); }
     DEV static u32 fused(u32 a, u32 b, u32 c) {
         u32 y;
         asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(c));
@@ -25,6 +26,7 @@ template <> struct Pairs<mma_bf16_bf16> {
     static constexpr u32 ONE = 0x3f803f80u;
     // Codes of 8 bits have more digits than are left.
     static constexpr bool BYTES = false;
+    DEV static f32 wide(u32 x) { return bf16_to_f32(u16(x)); }
     DEV static u32 fused(u32 a, u32 b, u32 c) {
         u32 y;
         asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(c));
@@ -53,41 +55,60 @@ template <class K> struct Unsigned {
     // Two 16-bit numbers from `base` on, whose last digits are the halves of byte `at` of a word, or that byte and the next one.
     DEV static u32 pair(u32 w, u32 at, u32 base) {
         if constexpr (K::CODES == 8u) {
-            return (__byte_perm(w, w >> 4, at | (at + 4u) << 8) & 0x000f000fu) | base * 0x10001u;
+            // One instruction for both operations, which compilers leave as two where both have constants.
+            u32 both;
+            asm("lop3.b32 %0, %1, %2, %3, 0xea;"
+                : "=r"(both)
+                : "r"(__byte_perm(w, w >> 4, at | (at + 4u) << 8)), "r"(0x000f000fu), "r"(base * 0x10001u));
+            return both;
         } else {
             return __byte_perm(w, base >> 8, at | 0x4040u | (at + 1u) << 8);
         }
     }
 };
 
-// `dequantize`: eight codes, less their zero point, times the scale whose bits these are. Neighbours are in a word.
+// `differences`: eight codes, less their zero point, which are exact. `dequantize`: times the scale whose bits these are. Neighbours
+// are in a word.
 template <class K, class Mma> struct CodeValues {
     typedef Unsigned<K> U;
 
-    DEV static void dequantize(u32 (&to)[4], const u32 (&codes)[8u / K::CODES], u32 scale, i32 zero) {
+    DEV static void differences(u32 (&to)[4], const u32 (&codes)[8u / K::CODES], i32 zero) {
 #pragma unroll
         for (u32 i = 0u; i < 4u; i++) {
             const u32 w = codes[K::CODES == 8u ? 0u : i / 2u] ^ U::TURN;
-            to[i] = neighbours(w, K::CODES == 8u ? i : i % 2u * 2u, scale, zero);
+            to[i] = neighbours(w, K::CODES == 8u ? i : i % 2u * 2u, zero);
         }
     }
 
-    // Two neighbours, whose first byte is `at` of a word without signs. The difference is exact, only the product is rounded.
-    DEV static u32 neighbours(u32 w, u32 at, u32 scale, i32 zero) {
+    DEV static void dequantize(u32 (&to)[4], const u32 (&codes)[8u / K::CODES], u32 scale, i32 zero) {
+        differences(to, codes, zero);
+#pragma unroll
+        for (u32 i = 0u; i < 4u; i++) {
+            to[i] = Pairs<Mma>::fused(to[i], scale * 0x10001u, 0x80008000u);
+        }
+    }
+
+    // Two neighbours, whose first byte is `at` of a word without signs.
+    DEV static u32 neighbours(u32 w, u32 at, i32 zero) {
         typedef Pairs<Mma> P;
-        u32 pair;
         if constexpr (K::CODES == 8u || P::BYTES) {
             const u32 less = (P::BASE + 0x8000u + u32(U::MIDDLE + zero)) * 0x10001u;
-            pair = P::fused(U::pair(w, at, P::BASE), P::ONE, less);
+            return P::fused(U::pair(w, at, P::BASE), P::ONE, less);
         } else {
             const f32 less = 8388608.0f + f32(U::MIDDLE + zero);
-            pair = f32_to_bf16x2(U::byte(w, at) - less, U::byte(w, at + 1u) - less);
+            return f32_to_bf16x2(U::byte(w, at) - less, U::byte(w, at + 1u) - less);
         }
-        return P::fused(pair, scale * 0x10001u, 0x80008000u);
     }
 };
 
 template <class K> struct CodeValues<K, mma_tf32_tf32> {
+    DEV static void differences(u32 (&to)[8], const u32 (&codes)[8u / K::CODES], i32 zero) {
+#pragma unroll
+        for (u32 i = 0u; i < 8u; i++) {
+            to[i] = __float_as_uint(Unsigned<K>::number(codes, i, zero));
+        }
+    }
+
     DEV static void dequantize(u32 (&to)[8], const u32 (&codes)[8u / K::CODES], u32 scale, i32 zero) {
 #pragma unroll
         for (u32 i = 0u; i < 8u; i++) {

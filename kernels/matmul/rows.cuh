@@ -3,6 +3,7 @@
 // depth. Weights are read once; those of the first AHEAD parts of the depth before what the kernel waits for is done.
 #pragma once
 #include "../prelude/launch.cuh"
+#include "read_here.cuh"
 
 struct RowsMatmulParams {
     u32 columns;
@@ -15,19 +16,6 @@ template <class Cell> struct alignas(16) RowsVector {
     static constexpr u32 COUNT = 16u / u32(sizeof(Cell));
     Cell v[COUNT];
 };
-
-// A vector that nothing writes meanwhile, read where this stands: not later, with the next wait.
-template <class Cell> DEV RowsVector<Cell> read_here(const Cell* from) {
-    union {
-        u32 words[4];
-        RowsVector<Cell> vector;
-    } x;
-    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x.words[0]), "=r"(x.words[1]), "=r"(x.words[2]), "=r"(x.words[3])
-                 : "l"(from)
-                 : "memory");
-    return x.vector;
-}
 
 template <class K> DEV void rows(const K& k) {
     typedef typename K::Cell Cell;
@@ -51,7 +39,7 @@ template <class K> DEV void rows(const K& k) {
 #pragma unroll
             for (u32 o = 0u; o < K::OUTPUTS; o++) {
                 const u32 from = at + a * PART;
-                own[a][o] = from + lane * COUNT < p.depth ? read_here(weights[o] + from) : Vector{};
+                own[a][o] = from + lane * COUNT < p.depth ? bitcast<Vector>(read_here(weights[o] + from)) : Vector{};
             }
         }
     };
@@ -124,7 +112,7 @@ template <class K> DEV void rows_across(const K& k) {
 #pragma unroll
         for (u32 a = 0u; a < K::AHEAD; a++) {
             const u32 from = at + a * PART + line;
-            own[a] = from < p.depth ? read_here(weights + u64(from) * p.columns) : Vector{};
+            own[a] = from < p.depth ? bitcast<Vector>(read_here(weights + u64(from) * p.columns)) : Vector{};
         }
     };
     if (p.constant != 0u) {

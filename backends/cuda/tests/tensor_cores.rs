@@ -26,7 +26,8 @@ fn tactics(case: &Case, target: &Target) -> Vec<Tactic> {
 
 fn of_tensor_cores(t: &Tactic) -> bool {
     let named = |part: &str| t.name.contains(part);
-    named("mma") || named(".floats_") || t.name.starts_with("conv.lines") || t.name.starts_with("matmul.rows")
+    let starts = |with: &[&str]| with.iter().any(|w| t.name.starts_with(w));
+    named("mma") || starts(&["matmul_codes.floats_", "matmul_codes.rows_", "conv.lines", "matmul.rows"])
 }
 
 /// Sources of all cases, each once, with what they are for.

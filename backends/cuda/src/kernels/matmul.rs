@@ -2,6 +2,7 @@
 
 pub mod codes;
 pub mod codes_floats;
+pub mod codes_rows;
 pub mod codes_wgmma;
 pub mod few;
 pub mod mma;

@@ -1,5 +1,6 @@
 //! Products of tiles by `mma.sync`, for every element type that it takes: matrix products and convolutions.
 
+pub mod codes_rows_table;
 pub mod codes_table;
 pub mod sparse;
 pub mod sparse_table;

@@ -62,6 +62,7 @@ pub const FAMILIES: &[&[Kernel]] = &[
     mma::sparse_table::KERNELS,
     wgmma::codes_table::KERNELS,
     wgmma::floats_table::KERNELS,
+    mma::codes_rows_table::KERNELS,
     mma::codes_table::KERNELS,
     matmul::rows::KERNELS,
     matmul::small::table::KERNELS,

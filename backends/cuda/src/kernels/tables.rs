@@ -1,6 +1,7 @@
 //! The tables of tensor-core tiles as one list.
 
 use super::conv::groups;
+use super::matmul::codes_rows::Tile as CodesRows;
 use super::matmul::codes_wgmma::Tile as CodesTile;
 use super::matmul::small;
 use super::{attention, mma, recurrent, wgmma};
@@ -84,6 +85,12 @@ pub fn families() -> Vec<Family> {
             of("matmul_codes", mma::codes_table::ROWS, by_mma),
         ),
         family(
+            "Products of few rows by weights that stay codes",
+            "`mma.sync` on codes that go from memory to registers, those of *stages* parts of the depth before what the kernel waits for \
+             is done. Warps share the depth; from sm_80 on. *bytes* are those of the codes of an output.",
+            of("matmul_codes", mma::codes_rows_table::ROWS, |t: &CodesRows, tactic| t.listed(tactic)),
+        ),
+        family(
             "Attention",
             "`mma.sync` in one pass over the keys, with a running maximum and sum; from sm_80 on. On sm_90a also `wgmma`: warpgroups of 64 rows, and one that copies. *tma*: one thread \
              copies boxes of tensors, and a block alone on its multiprocessor goes on from tile to tile. Lines of heads are 16 bytes \
@@ -112,6 +119,7 @@ mod tests {
             attention::KERNELS,
             mma::table::KERNELS,
             mma::sparse_table::KERNELS,
+            mma::codes_rows_table::KERNELS,
             mma::codes_table::KERNELS,
             wgmma::codes_table::KERNELS,
             wgmma::floats_table::KERNELS,

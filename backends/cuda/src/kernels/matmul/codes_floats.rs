@@ -3,7 +3,7 @@
 
 use super::codes::{depth, kind, of_codes, params};
 use super::wgmma::{FILES, WgmmaMatmulParams, matrices};
-use crate::kernels::constants::alias;
+use crate::kernels::constants::{alias, constants};
 use crate::kernels::cost::{Device, LAUNCH_NS, Product};
 use crate::kernels::wgmma::operands::{Lies, spread_map};
 use crate::kernels::wgmma::{STAGE_BYTES, Tile, has_wgmma};
@@ -15,8 +15,10 @@ use kiln_ir::DType;
 
 /// Bytes of an element.
 const SIZE: usize = 2;
-/// Elements that a thread makes of codes.
+/// Elements beside each other that a thread makes of codes, how many of them, and threads of a block.
 const NEIGHBOURS: usize = 8;
+const EIGHTS: usize = 8;
+const MAKERS: usize = 256;
 /// The entry point behind that of the product.
 const MAKE: usize = 1;
 
@@ -63,9 +65,11 @@ pub fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, 
 pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     let kind = kind(site.dtype(0))?;
     let mut body = tile.body(site, kind, Lies::along(columns(site).unwrap_or(0)), &FILES);
+    let numbers = [("DEPTH", depth(site)?.0), ("EIGHTS", EIGHTS), ("MAKERS", MAKERS)];
     body.code += &(of_codes(site, STAGE_BYTES / SIZE)? + &alias("CodesMma", &kind.instruction()));
+    body.code += &constants(&numbers, &[]);
     body.files.push("matmul/codes_floats");
-    body.entries.push(Entry::threads("codes_floats").silent());
+    body.entries.push(Entry::blocks("codes_floats", MAKERS as u32).silent());
     Ok(Body { scratch: true, ..body })
 }
 
@@ -74,8 +78,8 @@ pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
     let p = params(cx)?;
     let (rows, n, k) = (p.rows, p.columns, p.depth);
     let bytes = (n * k * SIZE) as u64;
-    let threads = (n * k / NEIGHBOURS) as u64;
-    let make = Launch::map(MAKE, p.words()?).on(Grid::Threads(threads)).scratch(bytes);
+    let blocks = (n * k).div_ceil(NEIGHBOURS * EIGHTS * MAKERS) as u64;
+    let make = Launch::map(MAKE, p.words()?).on(Grid::Groups(blocks)).scratch(bytes);
     let step = STAGE_BYTES / SIZE;
     let weights = match Lies::along(n) {
         Lies::Spread => spread_map(SIZE, k, n, tile.n),
