@@ -172,7 +172,8 @@ typedef void (*kiln_phase_finish_fn)(void *user, const char *phase, size_t phase
 
 /**
  * Chooses algorithms for a layer. `layer` is JSON: `layer`, `operators`, `key`, and `choices`, each with `implementation`, `tactic`,
- * `workspace`, `deterministic`, `time_ns` and `estimate_ns`. It sets the entries of `allowed`, one a choice and false at first, to
+ * `workspace`, `deterministic`, `time_ns` and `estimate_ns`. `inputs` and `outputs` have `dtype`, `dims` and `strides` at the usual shapes,
+ * `least` and `greatest` dimensions. It sets the entries of `allowed`, one a choice and false at first, to
  * true. Where none is set the build takes any. Returning false ends the build.
  */
 typedef bool (*kiln_select_fn)(void *user,

@@ -1,7 +1,7 @@
 //! Callbacks of builds: progress, monitors, selectors.
 
 use crate::scope::{Callback, Raised};
-use kiln::selection::{Algorithm, AlgorithmSelector, LayerContext, StepReport, TensorLayout};
+use kiln::selection::{Algorithm, AlgorithmSelector, LayerContext, ShapeBounds, StepReport, TensorLayout};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::sync::Arc;
@@ -81,8 +81,9 @@ fn context<'py>(py: Python<'py>, layer: &LayerContext) -> PyResult<Bound<'py, Py
     let all = PyDict::new(py);
     all.set_item("layer", &layer.layer)?;
     all.set_item("operators", &layer.operators)?;
-    all.set_item("inputs", layouts(py, &layer.inputs)?)?;
-    all.set_item("outputs", layouts(py, &layer.outputs)?)?;
+    let (of_inputs, of_outputs) = layer.bounds.split_at(layer.inputs.len().min(layer.bounds.len()));
+    all.set_item("inputs", layouts(py, &layer.inputs, of_inputs)?)?;
+    all.set_item("outputs", layouts(py, &layer.outputs, of_outputs)?)?;
     all.set_item("key", &layer.key)?;
     Ok(all)
 }
@@ -99,13 +100,19 @@ fn algorithm<'py>(py: Python<'py>, choice: &Algorithm) -> PyResult<Bound<'py, Py
 }
 
 /// Types, dimensions and distances of tensors.
-fn layouts<'py>(py: Python<'py>, all: &[TensorLayout]) -> PyResult<Bound<'py, PyList>> {
-    let one = |t: &TensorLayout| {
+fn layouts<'py>(
+    py: Python<'py>,
+    all: &[TensorLayout],
+    bounds: &[ShapeBounds],
+) -> PyResult<Bound<'py, PyList>> {
+    let one = |(t, b): (&TensorLayout, &ShapeBounds)| {
         let tensor = PyDict::new(py);
         tensor.set_item("dtype", t.dtype.name())?;
         tensor.set_item("dims", PyTuple::new(py, &t.dims)?)?;
+        tensor.set_item("least", PyTuple::new(py, &b.least)?)?;
+        tensor.set_item("greatest", PyTuple::new(py, &b.greatest)?)?;
         tensor.set_item("strides", PyTuple::new(py, &t.strides)?)?;
         Ok(tensor)
     };
-    PyList::new(py, all.iter().map(one).collect::<PyResult<Vec<_>>>()?)
+    PyList::new(py, all.iter().zip(bounds).map(one).collect::<PyResult<Vec<_>>>()?)
 }

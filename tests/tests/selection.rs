@@ -9,7 +9,7 @@ use kiln_builder::{
     StepReport, TacticRecord,
 };
 use kiln_ir::problem::Rng;
-use kiln_ir::{Attrs, DType, Tensor, TensorType};
+use kiln_ir::{Attrs, DType, Dim, Tensor, TensorType};
 use kiln_network::{LoopOutputKind, Network, TripLimitKind};
 use kiln_onnx::parse_file;
 use kiln_plan::Plan;
@@ -103,6 +103,67 @@ fn each_candidate_of_lenet_is_right_when_it_is_selected() {
             }
         }
         assert!(n > 1, "{} offers one tactic for each layer", backend.name());
+    }
+}
+
+/// Notes the dimensions of what layers read and write: least, usual, greatest.
+#[derive(Default)]
+struct Shapes(BTreeSet<(String, [Vec<i64>; 3])>);
+
+impl AlgorithmSelector for Shapes {
+    fn select(&mut self, layer: &LayerContext, _: &[Algorithm]) -> Result<Vec<usize>, String> {
+        let tensors: Vec<_> = layer.inputs.iter().chain(&layer.outputs).collect();
+        assert_eq!(tensors.len(), layer.bounds.len());
+        for (t, b) in tensors.into_iter().zip(&layer.bounds) {
+            self.0.insert((layer.layer.clone(), [b.least.clone(), t.dims.clone(), b.greatest.clone()]));
+        }
+        Ok(Vec::new())
+    }
+
+    fn report(&mut self, _: &[StepReport]) {}
+}
+
+/// A product of rows, whose number varies, and the same joined with itself.
+#[test]
+fn layers_have_the_least_the_usual_and_the_greatest_shapes_of_their_profile() {
+    let mut net = Network::new("rows");
+    let ty = TensorType { dtype: DType::F32, dims: vec![Dim::host("n"), Dim::new(48)] };
+    let x = net.add_input("x", ty).unwrap();
+    let w = net.add_weights(Some("w"), Rng::new(5).tensor(DType::F32, &[48, 40])).unwrap();
+    let y = net.add_layer("product", "matmul", Attrs::new(), &[Some(x), Some(w)]).unwrap()[0];
+    let axis = Attrs::new().with("axis", 0i64);
+    let z = net.add_layer("joined", "concat", axis, &[Some(y), Some(y)]).unwrap()[0];
+    net.mark_output(z, "z").unwrap();
+    for backend in all().unwrap() {
+        let profile = |rows: [i64; 3]| {
+            let mut p = Profile::new();
+            let [min, opt, max] = rows.map(|n| [n, 48]);
+            p.set_shape("x", &min, &opt, &max).unwrap();
+            p
+        };
+        let profiles = vec![profile([1, 4, 8]), profile([9, 24, 32])];
+        let shapes = Arc::new(Mutex::new(Shapes::default()));
+        let selector = Some(Selector::new(shapes.clone()));
+        let mut b = Builder::new(backend.clone(), backend.targets().unwrap().remove(0));
+        b.config =
+            BuildConfig { profiles, selector, estimates: true, search: false, ..BuildConfig::default() };
+        b.build(&net).unwrap();
+        let found = shapes.lock().unwrap();
+        let has = |layer: &str, rows: [i64; 3], columns: i64| {
+            let all = rows.map(|n| vec![n, columns]);
+            assert!(
+                found.0.iter().any(|(l, dims)| l.contains(layer) && *dims == all),
+                "{}: {layer} {all:?} of {:?}",
+                backend.name(),
+                found.0
+            );
+        };
+        for rows in [[1, 4, 8], [9, 24, 32]] {
+            has("product", rows, 48);
+            has("product", rows, 40);
+            has("joined", rows.map(|n| 2 * n), 40);
+        }
+        has("product", [48; 3], 40);
     }
 }
 

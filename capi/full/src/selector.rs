@@ -1,7 +1,9 @@
 //! Selection of algorithms by a function of the caller.
 
 use crate::wishes::{change, kiln_builder_t};
-use kiln::selection::{Algorithm, AlgorithmSelector, LayerContext, Selector, StepReport};
+use kiln::selection::{
+    Algorithm, AlgorithmSelector, LayerContext, Selector, ShapeBounds, StepReport, TensorLayout,
+};
 use kiln_c_core::callback::{Callback, kiln_destroy_fn};
 use kiln_c_core::error::{guard, kiln_error_t};
 use serde_json::{Value, json as object};
@@ -9,7 +11,8 @@ use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Mutex};
 
 /// Chooses algorithms for a layer. `layer` is JSON: `layer`, `operators`, `key`, and `choices`, each with `implementation`, `tactic`,
-/// `workspace`, `deterministic`, `time_ns` and `estimate_ns`. It sets the entries of `allowed`, one a choice and false at first, to
+/// `workspace`, `deterministic`, `time_ns` and `estimate_ns`. `inputs` and `outputs` have `dtype`, `dims` and `strides` at the usual shapes,
+/// `least` and `greatest` dimensions. It sets the entries of `allowed`, one a choice and false at first, to
 /// true. Where none is set the build takes any. Returning false ends the build.
 pub type kiln_select_fn = Option<
     unsafe extern "C" fn(
@@ -31,8 +34,18 @@ impl AlgorithmSelector for Chooser {
                 "deterministic": a.deterministic, "time_ns": a.time_ns, "estimate_ns": a.estimate_ns,
             })
         };
+        let tensor = |(t, b): (&TensorLayout, &ShapeBounds)| {
+            object!({
+                "dtype": t.dtype.name(), "dims": t.dims, "strides": t.strides,
+                "least": b.least, "greatest": b.greatest,
+            })
+        };
+        let tensors: Vec<Value> =
+            layer.inputs.iter().chain(&layer.outputs).zip(&layer.bounds).map(tensor).collect();
+        let (inputs, outputs) = tensors.split_at(layer.inputs.len().min(tensors.len()));
         let text = object!({
             "layer": layer.layer, "operators": layer.operators, "key": layer.key,
+            "inputs": inputs, "outputs": outputs,
             "choices": choices.iter().map(one).collect::<Vec<Value>>(),
         })
         .to_string();

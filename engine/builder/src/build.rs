@@ -6,7 +6,7 @@ use crate::cache::{CacheStore, TimingCache};
 use crate::kernels::{Chosen, Shaped, choose_all, note_views, planned, set_cases, varying};
 use crate::passes::folding::FoldWork;
 use crate::passes::{Notes, PassCx, PassReport};
-use crate::points::profile_ends;
+use crate::points::{Points, profile_ends};
 use crate::progress::Phases;
 use crate::record::{Replay, TacticRecord};
 use crate::report::StepReport;
@@ -177,6 +177,10 @@ impl Builder {
             notes: &noted,
         };
         let exposed = debug::expose(&mut g, &self.config)?;
+        let ranges = match config.selector {
+            Some(_) => Points::of(&g, &config)?.spans.into_iter().map(|s| s.ranges).collect(),
+            None => Vec::new(),
+        };
         let mut tuner = Tuner {
             backend: backend.as_ref(),
             target: &target,
@@ -195,6 +199,7 @@ impl Builder {
             noted: &noted,
             progress: Phases::new(progress, self.config.monitor.clone()),
             path: Vec::new(),
+            ranges,
         };
         let phase = tuner.progress.start(format!("building \"{}\"", g.name), 3)?;
         let Attempt { formed, passes, mut considered, config: settings, packings } =

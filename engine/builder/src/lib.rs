@@ -48,4 +48,4 @@ pub use refit::Refit;
 pub use reformat::Reformat;
 pub use report::{AlternativeReport, StepReport, TensorLayout};
 pub use search::Considered;
-pub use selection::{Algorithm, AlgorithmSelector, LayerContext, Selector, TacticRule};
+pub use selection::{Algorithm, AlgorithmSelector, LayerContext, Selector, ShapeBounds, TacticRule};

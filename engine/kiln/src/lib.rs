@@ -150,8 +150,8 @@ pub mod report {
 /// Selection of algorithms: selectors, rules by name, recorded choices.
 pub mod selection {
     pub use kiln_builder::{
-        Algorithm, AlgorithmSelector, LayerContext, RecordedEffort, Selector, StepReport, TacticChoice,
-        TacticRecord, TacticRule, TensorLayout,
+        Algorithm, AlgorithmSelector, LayerContext, RecordedEffort, Selector, ShapeBounds, StepReport,
+        TacticChoice, TacticRecord, TacticRule, TensorLayout,
     };
 }
 

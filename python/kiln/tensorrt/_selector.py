@@ -85,10 +85,10 @@ class IAlgorithmContext:
         self._io = [*layer["inputs"], *layer["outputs"]]
 
     def get_shape(self, index: int) -> list[Dims]:
-        """The dimensions of an input or output: three times those of the usual shapes, at which kernels are timed."""
+        """The dimensions of an input or output at the least, the usual and the greatest shapes of the profile."""
         if not 0 <= index < len(self._io):
             raise IndexError(f"index {index}; the layer has {len(self._io)} inputs and outputs")
-        return [Dims(self._io[index]["dims"]) for _ in range(3)]
+        return [Dims(self._io[index][of]) for of in ("least", "dims", "greatest")]
 
 
 class IAlgorithmSelector(_Base):

@@ -149,8 +149,16 @@ fn theirs() {
         let e = unsafe { context.set_aux_streams(&[stream, std::ptr::null_mut()]) }.unwrap_err().to_string();
         assert!(e.contains("auxiliary stream 1 is null"), "{e}");
         assert_eq!(launches(&mut context), first, "a refused call changes nothing");
-        // SAFETY: as above: no stream is left in use.
+        // A run is in flight: the host does not wait for it.
+        context.set_input("x", x()).unwrap();
+        context.enqueue().unwrap();
+        cx.fake.start(-1, 0);
+        // SAFETY: as above: no stream is left in use once the run has ended, for which the context waits below.
         unsafe { context.set_aux_streams(&[]) }.unwrap();
+        let waits = ["cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize"];
+        let waited = |c: &&String| waits.iter().any(|w| c.starts_with(w));
+        assert_eq!(cx.fake.trace().iter().find(waited), None, "the host waits");
+        assert!(context.outputs().unwrap().remove(0).1.bytes() == wanted.bytes());
     });
     launches(&mut context);
     assert_eq!(launches(&mut context).1, 1, "one graph again");

@@ -83,10 +83,22 @@ static void on_finish(void *user, const char *phase, size_t length) {
     ((seen_t *)user)->bytes--;
 }
 
+static bool text_has(const char *text, size_t length, const char *part) {
+    size_t n = strlen(part);
+    for (size_t i = 0; i + n <= length; i++) {
+        if (memcmp(text + i, part, n) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool on_select(void *user, const char *layer, size_t length, bool *allowed, size_t count) {
     seen_t *seen = user;
     keep(seen, layer, length);
     TRUE(strstr(seen->text, "\"choices\"") != NULL && count > 0 && !allowed[0]);
+    TRUE(text_has(layer, length, "\"dims\":[") && text_has(layer, length, "\"least\":["));
+    TRUE(text_has(layer, length, "\"greatest\":[") && text_has(layer, length, "\"inputs\":["));
     allowed[count - 1] = true;
     return seen->last == 0;
 }

@@ -7,6 +7,7 @@ use crate::cache::{CacheStore, Candidate, TimingCache, describe, key};
 use crate::inputs::can_be_timed;
 use crate::passes::Notes;
 use crate::passes::folding::FoldWork;
+use crate::points::Ranges;
 use crate::pools;
 use crate::progress::Phases;
 use crate::selection::{self, Algorithm, LayerContext, TacticRule};
@@ -58,6 +59,8 @@ pub struct Tuner<'a> {
     pub(crate) progress: Phases<'a>,
     /// Names of the bodies of control flow that are being built, the innermost last.
     pub(crate) path: Vec<String>,
+    /// Values of symbols over the shapes of each profile, where somebody selects.
+    pub(crate) ranges: Vec<Arc<Ranges>>,
 }
 
 /// A region at the usual shapes, with the tactics that may be timed and the key of their times.
@@ -385,7 +388,7 @@ impl Tuner<'_> {
         if let Some(selector) = &self.config.selector {
             let name = layer;
             let layer = self.full_name(layer);
-            let context = LayerContext::of(&layer, region, concrete, key);
+            let context = LayerContext::of(&layer, region, concrete, key, &self.ranges);
             let median = |t: &Tactic| Some(self.median(key, t)).filter(|ns| ns.is_finite());
             let choices: Vec<Algorithm> = all.iter().map(|t| Algorithm::of(t, region, median(t))).collect();
             let Some(selected) = selector.select(&context, &choices)? else {

@@ -78,6 +78,34 @@ if max(count for asked, count in recorder.asked if asked == name) > 1:
     assert other.found[name] != replayer.found[name], "another algorithm of the product"
 
 
+class Shapes(Recorder):
+    def select_algorithms(self, context, choices):
+        for i in range(context.num_inputs + context.num_outputs):
+            self.asked.append(tuple(tuple(d) for d in context.get_shape(i)))
+        return []
+
+
+def build_of_rows(selector):
+    builder = trt.Builder(logger)
+    network = builder.create_network(0)
+    x = network.add_input("x", trt.float32, (-1, 8))
+    w = network.add_constant((8, 6), np.ones((8, 6), np.float32))
+    product = network.add_matrix_multiply(x, trt.MatrixOperation.NONE, w.get_output(0), trt.MatrixOperation.NONE)
+    network.mark_output(product.get_output(0))
+    config = builder.create_builder_config()
+    profile = builder.create_optimization_profile()
+    profile.set_shape("x", (1, 8), (4, 8), (16, 8))
+    config.add_optimization_profile(profile)
+    config.algorithm_selector = selector
+    return builder.build_serialized_network(network, config)
+
+
+shapes = Shapes()
+assert build_of_rows(shapes) is not None
+for columns in (8, 6):
+    assert ((1, columns), (4, columns), (16, columns)) in shapes.asked, shapes.asked
+
+
 class Nothing(Recorder):
     def select_algorithms(self, context, choices):
         return []
