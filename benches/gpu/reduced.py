@@ -2,10 +2,14 @@
 """Products and networks in reduced types on one NVIDIA GPU: Kiln beside cuBLASLt and cuSPARSELt as PyTorch calls them.
 
     reduced.py products --kiln K --sizes 4096,8192       f16, 2:4 sparse f16, int8 and fp8 (e4m3) products of square matrices
-    reduced.py networks --kiln K --peers peers.py NAME.. f16, and with int8 or fp8 permitted as well, ranges calibrated on the inputs
+    reduced.py ranges --kiln K --peers peers.py NAME..   calibration tables of networks, on the processor, at a batch of 4
+    reduced.py export --kiln K --peers peers.py NAME..   networks alone, for later calls; uses no GPU
+    reduced.py networks --kiln K --peers peers.py NAME.. f16, and with int8 or fp8 permitted as well; ranges from tables of `--ranges`, or
+                                                         calibrated on the inputs
 
-Times are medians of rounds that take turns; a network's error is that of its first output against f32, beside the share of rows with the
-same greatest element. Needs PyTorch and the package onnx. Lines of JSON go to standard output.
+A network is called MODEL:bN, its table MODEL.cache. Without a GPU, `--backend cpu` runs everything but the peers. Times are medians of
+rounds that take turns; a network's error is that of its first output against f32, beside the share of rows with the same greatest
+element. Needs PyTorch and the package onnx. Lines of JSON go to standard output.
 """
 import argparse
 import importlib
@@ -91,8 +95,9 @@ def milliseconds(call, seconds=0.5):
     return statistics.median(begin.elapsed_time(end) for begin, end in marks)
 
 
-def bench(o, engine, *more):
-    out, _ = command([o.kiln, "bench", engine, "--json", "--no-transfers", "--warm-up", "20", "--iterations", "20", "--duration", "0.5", *more], o.limit)
+def bench(o, engine):
+    where = ["--no-transfers"] if o.backend == "cuda" else []
+    out, _ = command([o.kiln, "bench", engine, "--json", "--warm-up", "20", "--iterations", "20", "--duration", "0.5", *where], o.limit)
     row = json.loads(out)
     layers = sorted(row["layers"], key=lambda x: -x["mean_ns"])
     tactics = [(x["tactic"][:60], round(x["mean_ns"] / 1e3, 1)) for x in layers[:4]]
@@ -138,25 +143,54 @@ def products(o):
             print(json.dumps({**row, "tactics": all_rounds[0][1]}), flush=True)
 
 
+def exported(o, name):
+    """Writes a network with its inputs, unless that was done before: its folder, module and inputs."""
+    import numpy as np
+
+    sys.path.insert(0, os.path.dirname(os.path.abspath(o.peers)))
+    peers = importlib.import_module(os.path.splitext(os.path.basename(o.peers))[0])
+    where = os.path.join(o.work, name.replace(":", "_"))
+    os.makedirs(where, exist_ok=True)
+    module, args, _ = peers.workload(name)
+    inputs = os.path.join(where, "inputs.npz")
+    if not os.path.exists(inputs):
+        export(module, args, os.path.join(where, "model.onnx"))
+        names, _ = names_of(args, ())
+        np.savez(inputs, **arrays(names, args))
+    return where, module, args, peers.error
+
+
+def table(folder, name):
+    """The file of a network's ranges, whatever its batch."""
+    return os.path.join(folder, name.split(":")[0] + ".cache")
+
+
+def ranges(o):
+    os.makedirs(o.ranges or o.work, exist_ok=True)
+    for name in o.names:
+        where, _, _, _ = exported(o, name.split(":")[0] + ":b4")
+        path = lambda f: os.path.join(where, f)
+        _, seconds = command([o.kiln, "build", path("model.onnx"), "-o", path("ranges.kiln"), "--backend", "cpu", "--no-timing",
+                              "--int8", "--calibrate", path("inputs.npz"), "--calibrator", o.calibrator, "--calibration-cache",
+                              table(o.ranges or o.work, name)], o.limit)
+        print(json.dumps({"network": name, "table": table(o.ranges or o.work, name), "seconds": round(seconds, 1)}), flush=True)
+
+
 def networks(o):
     import numpy as np
     import torch
 
-    peers = importlib.import_module(os.path.splitext(os.path.basename(o.peers))[0])
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     for name in o.names:
-        where = os.path.join(o.work, name.replace(":", "_"))
-        os.makedirs(where, exist_ok=True)
+        where, module, args, error = exported(o, name)
         path = lambda f: os.path.join(where, f)
-        module, args, _ = peers.workload(name)
-        export(module, args, path("model.onnx"))
         with torch.inference_mode():
-            wanted = first(module.cuda()(*(a.cuda() for a in args))).float().cpu()
+            wanted = first(module.to(device)(*(a.to(device) for a in args))).float().cpu()
         module.cpu()
-        inputs, _ = names_of(args, ())
-        np.savez(path("inputs.npz"), **arrays(inputs, args))
-        kinds = {"f16": ["--fp16"]}
-        for kind in ("int8", "fp8"):
-            kinds[f"f16+{kind}"] = ["--fp16", f"--{kind}", "--calibrate", path("inputs.npz"), "--calibrator", o.calibrator]
+        known = o.ranges and os.path.exists(table(o.ranges, name))
+        by = ["--calibration-cache", table(o.ranges, name)] if known else ["--calibrate", path("inputs.npz"), "--calibrator", o.calibrator]
+        kinds = {"f16": ["--fp16"], "f16+int8": ["--fp16", "--int8", *by], "f16+fp8": ["--fp16", "--fp8", *by]}
+        kinds = {kind: kinds[kind] for kind in kinds if kind.split("+")[-1] in o.kinds.split(",")}
         engines = {}
         for kind, flags in kinds.items():
             engine = path(kind + ".kiln")
@@ -165,7 +199,7 @@ def networks(o):
                 command([o.kiln, "run", engine, "--inputs", path("inputs.npz"), "--save-outputs", path("outputs.npz"), "--json"], o.limit)
                 found = torch.from_numpy(np.load(path("outputs.npz"))["output_0"]).float()
                 same = (found.flatten(1).argmax(1) == wanted.flatten(1).argmax(1)).float().mean().item()
-                engines[kind] = engine, {"build_s": seconds, "error": float(f"{peers.error(found, wanted):.3g}"), "same_top": round(same, 4)}
+                engines[kind] = engine, {"build_s": seconds, "error": float(f"{error(found, wanted):.3g}"), "same_top": round(same, 4)}
             except Exception as e:  # pylint: disable=broad-except  (one type must not lose the others)
                 print(json.dumps({"network": name, "types": kind, "failed": str(e)[-500:]}), flush=True)
         rounds = {kind: [] for kind in engines}
@@ -181,7 +215,7 @@ def networks(o):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("verb", choices=("products", "networks"))
+    p.add_argument("verb", choices=("products", "ranges", "export", "networks"))
     p.add_argument("names", nargs="*", help="networks of the module")
     p.add_argument("--kiln", required=True, help="the kiln command")
     p.add_argument("--backend", default="cuda")
@@ -189,12 +223,13 @@ def main():
     p.add_argument("--sizes", default="8192", help="rows of the square matrices")
     p.add_argument("--kinds", default="f16,sparse,int8,fp8")
     p.add_argument("--peers", help="the module of networks")
+    p.add_argument("--ranges", help="folder of calibration tables")
     p.add_argument("--calibrator", default="entropy")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--limit", type=float, default=300, help="seconds that one command may take")
-    o = p.parse_args()
+    o = p.parse_intermixed_args()
     os.makedirs(o.work, exist_ok=True)
-    products(o) if o.verb == "products" else networks(o)
+    {"products": products, "ranges": ranges, "networks": networks, "export": lambda o: [exported(o, name) for name in o.names]}[o.verb](o)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ use kiln_runtime::Engine;
 use kiln_tests::backends::{cpu, cuda, wgpu};
 use kiln_tests::models::engine;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 fn build(backend: &Arc<dyn Backend>, g: Graph) -> Result<Built, String> {
     let target = backend.targets().unwrap().remove(0);
@@ -223,6 +224,49 @@ fn network(seed: u64, exact: bool) -> (Graph, Tensor) {
     (m.g, given)
 }
 
+/// Products of networks, those of floats among them, and differences from the oracle.
+#[derive(Default)]
+struct Counts {
+    products: usize,
+    floats: usize,
+    wrong: Vec<String>,
+}
+
+impl Counts {
+    fn add(&mut self, more: Counts) {
+        self.products += more.products;
+        self.floats += more.floats;
+        self.wrong.extend(more.wrong);
+    }
+}
+
+/// One random network against the oracle.
+fn random_network(backend: &Arc<dyn Backend>, seed: u64) -> Counts {
+    let (g, x) = network(seed, true);
+    let wanted = g.eval(std::slice::from_ref(&x)).unwrap();
+    let heavy = |g: &Graph, float: bool| {
+        let counts = |t: DType| !float || t != DType::I32;
+        g.nodes()
+            .filter(|(_, n)| matches!(n.op.name(), "conv" | "matmul") && counts(g.ty(n.outputs[0]).dtype))
+            .count()
+    };
+    let mut counts = Counts { products: heavy(&g, false), ..Counts::default() };
+    let found = build(backend, g).and_then(|b| {
+        counts.floats += heavy(&b.program.graph, true);
+        let target = backend.targets().unwrap().remove(0);
+        let engine = Engine::on_target(b.program, vec![Profile::new()], backend.as_ref(), target);
+        let engine = engine.map_err(|e| e.to_string())?;
+        let mut context = engine.create_context().map_err(|e| e.to_string())?;
+        context.run(&[("x", x)]).map_err(|e| e.to_string())
+    });
+    match found {
+        Ok(found) if found[0].1 == wanted[0] => {}
+        Ok(found) => counts.wrong.push(format!("seed {seed}: {:?}, wanted {:?}", found[0].1, wanted[0])),
+        Err(e) => counts.wrong.push(format!("seed {seed}: {e}")),
+    }
+    counts
+}
+
 /// Random networks against the oracle's evaluation of their layers, one by one. With scales that floats hold exactly the results are
 /// equal bit for bit. `KILN_QUANTIZED_CASES` and `KILN_QUANTIZED_SEED` draw more and others.
 fn random_networks(backend: &Arc<dyn Backend>, cases: u64) {
@@ -230,31 +274,25 @@ fn random_networks(backend: &Arc<dyn Backend>, cases: u64) {
         |name: &str, default: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
     let first = number("KILN_QUANTIZED_SEED", 1);
     let cases = number("KILN_QUANTIZED_CASES", cases);
-    let (mut wrong, mut floats, mut products) = (Vec::new(), 0, 0);
-    for seed in first..first + cases {
-        let (g, x) = network(seed, true);
-        let wanted = g.eval(std::slice::from_ref(&x)).unwrap();
-        let heavy = |g: &Graph, float: bool| {
-            let counts = |t: DType| !float || t != DType::I32;
-            g.nodes()
-                .filter(|(_, n)| matches!(n.op.name(), "conv" | "matmul") && counts(g.ty(n.outputs[0]).dtype))
-                .count()
-        };
-        products += heavy(&g, false);
-        let found = build(backend, g).and_then(|b| {
-            floats += heavy(&b.program.graph, true);
-            let target = backend.targets().unwrap().remove(0);
-            let engine = Engine::on_target(b.program, vec![Profile::new()], backend.as_ref(), target);
-            let engine = engine.map_err(|e| e.to_string())?;
-            let mut context = engine.create_context().map_err(|e| e.to_string())?;
-            context.run(&[("x", x)]).map_err(|e| e.to_string())
-        });
-        match found {
-            Ok(found) if found[0].1 == wanted[0] => {}
-            Ok(found) => wrong.push(format!("seed {seed}: {:?}, wanted {:?}", found[0].1, wanted[0])),
-            Err(e) => wrong.push(format!("seed {seed}: {e}")),
+    // Most of the time goes into compiling kernels, which threads do side by side.
+    let next = AtomicU64::new(first);
+    let of_thread = || {
+        let mut sum = Counts::default();
+        loop {
+            let seed = next.fetch_add(1, Relaxed);
+            if seed >= first + cases {
+                return sum;
+            }
+            sum.add(random_network(backend, seed));
         }
-    }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let Counts { products, floats, wrong } = std::thread::scope(|s| {
+        let all: Vec<_> = (0..threads).map(|_| s.spawn(of_thread)).collect();
+        let mut sum = Counts::default();
+        all.into_iter().for_each(|t| sum.add(t.join().unwrap()));
+        sum
+    });
     println!("{}: {products} products, {floats} of floats, seeds {first}..{}", backend.name(), first + cases);
     assert!(
         wrong.is_empty(),

@@ -146,17 +146,18 @@ fn speed_of(
     let mut found = Cuda.tactics(&region, target).unwrap();
     found.retain(|t| of_tensor_cores(t) || t.name == "matmul_codes.few");
     found.sort_by(|a, b| a.estimate_ns.unwrap_or(0.0).total_cmp(&b.estimate_ns.unwrap_or(0.0)));
-    let blobs = found.iter().map(|t| Cuda.compile(&region, t, target).unwrap()).collect::<Vec<_>>();
+    found.truncate(10);
+    let blobs = report::parallel(&found, |t| Cuda.compile(&region, t, target).unwrap());
     println!("{label}");
-    for (t, blob) in found.iter().zip(&blobs).take(7) {
+    for (t, blob) in found.iter().zip(&blobs) {
         let request = TimeRequest { graph: &region.graph, tactic: t, blob, inputs: &given, samples: 15 };
         let mut times = device.time(&request).unwrap();
         times.sort_by(f64::total_cmp);
         let ns = times[times.len() / 2];
         let expected = t.estimate_ns.unwrap_or(0.0) / 1e3;
         println!(
-            "  {:<28} {:>9.1} us {:>7.1} T/s  (expected {expected:.1} us)",
-            t.name,
+            "  {:<40} {:>9.1} us {:>7.1} T/s  (expected {expected:.1} us)",
+            t.id(),
             ns / 1e3,
             ops / ns / 1e3
         );
@@ -196,12 +197,13 @@ fn codes_speed(device: &Arc<dyn Device>, target: &Target, codes: DType, [m, n, k
     speed_of(device, target, &label, &op, &inputs, 2.0 * (m * n * k) as f64);
 }
 
-/// Decode and prefill by weights of 4 and 8 bits beside those of f16.
+/// Decode and prefill by weights of 4 and 8 bits beside those of f16, for the numbers of rows of `KILN_ROWS`.
 #[test]
 #[ignore = "a measurement"]
 fn speed_of_codes() {
     let Some((device, target)) = device() else { return };
-    for rows in [1, 16, 64, 256, 512, 2048, 4096] {
+    let rows = std::env::var("KILN_ROWS").unwrap_or_else(|_| "1,4,16,64,256,512,2048,4096".into());
+    for rows in rows.split(',').map(|n| n.parse().unwrap()) {
         matmul_speed(&device, &target, DType::F16, [rows, 4096, 4096], true);
         codes_speed(&device, &target, DType::I4, [rows, 4096, 4096]);
         codes_speed(&device, &target, DType::I8, [rows, 4096, 4096]);
