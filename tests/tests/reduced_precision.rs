@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 use kiln_backend::Backend;
-use kiln_builder::{BuildConfig, Narrowing};
+use kiln_builder::{BuildConfig, Narrowing, Refit};
 use kiln_ir::{DType, Tensor};
 use kiln_tests::backends::{cpu, cuda_with_tf32, wgpu};
 use kiln_tests::models::{Shapes, archive, argmax, engine, rows};
@@ -213,4 +213,25 @@ fn in_f16_on_cuda() {
 #[test]
 fn in_bf16_on_cuda() {
     cuda_with_tf32().unwrap().iter().for_each(|b| check(b, &[BF16], true));
+}
+
+/// A narrow convolution has the batch normalization behind it in its weights, which are rounded once.
+#[test]
+fn batch_norms_are_in_the_weights_of_narrow_convolutions() {
+    let shapes: Shapes = &[("input", [&[1, 1, 28, 28], &[1, 1, 28, 28], &[1, 1, 28, 28]])];
+    for kind in [F16, BF16] {
+        let config = BuildConfig { refit: Refit::All, estimates: true, ..kind.config() };
+        let program = engine("digits/lenet_a_bn.onnx", &cpu(), shapes, config).unwrap().program();
+        let g = &program.graph;
+        assert!(g.nodes().all(|(_, n)| n.op.name() != "batch_norm"), "{kind:?}");
+        let convolutions: Vec<_> = g.nodes().filter(|(_, n)| n.op.name() == "conv").collect();
+        assert_eq!(convolutions.len(), 2);
+        for (_, conv) in convolutions {
+            let weight = g.weight(conv.inputs[1].unwrap()).unwrap();
+            assert_eq!(weight.tensor.dtype(), kind.config().reduced[0], "{}", conv.name);
+            let recipe = weight.recipe.as_ref().unwrap();
+            let casts = recipe.graph.nodes().filter(|(_, n)| n.op.name() == "cast").count();
+            assert!(recipe.sources.len() == 3 && casts == 1, "{:?}, {casts} casts", recipe.sources);
+        }
+    }
 }
