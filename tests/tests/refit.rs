@@ -2,31 +2,48 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use kiln_backend::{Backend, Target};
+use kiln_backend::Backend;
 use kiln_builder::{BuildConfig, Builder, Narrowing, Refit};
 use kiln_ir::{DType, Elems, Tensor, WeightsRole};
 use kiln_onnx::parse_file;
 use kiln_plan::Plan;
 use kiln_runtime::{Engine, ExecutionContext, Profile, Refitter, verify_recipes};
-use kiln_tests::backends::all;
+use kiln_tests::backends::{all, reference};
 use kiln_tests::models::{archive, data, rows};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Weights by name.
 type Weights = BTreeMap<String, Tensor>;
 
-/// The plan of a model of digits for up to 16 images, chosen without times.
-fn plan(model: &str, backend: &Arc<dyn Backend>, target: &Target, reduced: Vec<DType>) -> Plan {
+fn backends() -> Vec<Arc<dyn Backend>> {
+    all().unwrap().into_iter().chain([reference()]).collect()
+}
+
+/// Whether a backend computes in a type.
+fn has(backend: &Arc<dyn Backend>, t: DType) -> bool {
+    t != DType::F16
+        || matches!(backend.name(), "cpu" | "reference")
+        || backend.targets().unwrap()[0].has("f16")
+}
+
+/// The plan of a model of digits for up to 16 images, chosen without times. In i8 all tensors of f32 have one range.
+fn plan(model: &str, backend: &Arc<dyn Backend>, reduced: &[DType]) -> Plan {
     let network = parse_file(data(&format!("digits/{model}.onnx")), &Default::default()).unwrap().network;
+    let graph = network.lower().unwrap();
+    let floats = graph.value_ids().filter(|&v| graph.weight(v).is_none() && graph.ty(v).dtype == DType::F32);
+    let ranges = floats.map(|v| (graph.value(v).name.to_string(), [-12.0, 12.0])).collect();
+    let target = backend.targets().unwrap().remove(0);
     let mut profile = Profile::new();
     profile.set_shape("input", &[1, 1, 28, 28], &[16, 1, 28, 28], &[16, 1, 28, 28]).unwrap();
     let mut builder = Builder::new(backend.clone(), target.clone());
     let profiles = vec![profile.clone()];
     builder.config = BuildConfig {
         profiles,
-        reduced,
+        reduced: reduced.to_vec(),
+        ranges,
         narrowing: Narrowing::Everywhere,
         refit: Refit::All,
         estimates: true,
@@ -53,12 +70,33 @@ fn changed(t: &Tensor) -> Tensor {
 }
 
 fn logits(context: &mut ExecutionContext) -> Tensor {
-    let images = rows(&archive("digits/digits_test.npz").unwrap()["images"], 0, 16).unwrap();
+    let images = rows(&archive("digits/digits_test.npz").unwrap()["images"], 0, 4).unwrap();
     context.run(&[("input", images)]).unwrap().remove(0).1
 }
 
-/// Sets weights that can be replaced, those of layers by their role.
-fn set(r: &mut Refitter, weights: &Weights) {
+/// A way to give weights to a refitter.
+#[derive(Clone, Copy, Debug)]
+enum Way<'a> {
+    /// Those of layers by their role, others by name.
+    Roles(&'a Weights),
+    Names(&'a Weights),
+    File(&'a Path),
+}
+
+/// Sets all weights that can be replaced.
+fn set(r: &mut Refitter, way: Way) {
+    match way {
+        Way::Names(weights) => r.get_all().iter().for_each(|n| r.set(n, weights[n].clone()).unwrap()),
+        Way::Roles(weights) => by_roles(r, weights),
+        Way::File(path) => {
+            let found = kiln::weights::set_from_file(r, path).unwrap();
+            assert_eq!(found.set.len(), r.get_all().len(), "{}", path.display());
+        }
+    }
+    assert_eq!(r.get_missing(), Vec::<String>::new());
+}
+
+fn by_roles(r: &mut Refitter, weights: &Weights) {
     let by_role: BTreeMap<String, (String, WeightsRole)> = r
         .get_all_roles()
         .into_iter()
@@ -70,24 +108,20 @@ fn set(r: &mut Refitter, weights: &Weights) {
             (layer, role) => r.set_weights(layer, *role, weights[&name].clone()).unwrap(),
         }
     }
-    assert_eq!(r.get_missing(), Vec::<String>::new());
 }
 
-fn refit(engine: &Engine, weights: &Weights) {
+fn refit(engine: &Engine, way: Way) {
     let mut r = engine.refitter().unwrap();
-    set(&mut r, weights);
+    set(&mut r, way);
     assert!(r.refit().unwrap().replaced > 0);
 }
 
-/// Refits to B and back, by an engine that runs in 4 threads, and compares with a fresh engine of the refitted plan.
-fn there_and_back(model: &str, backend: &Arc<dyn Backend>, reduced: Vec<DType>, b: &Weights) {
-    let label = format!("{model} on {}, {reduced:?}", backend.name());
-    let target = backend.targets().unwrap().remove(0);
-    let plan = plan(model, backend, &target, reduced);
-    let a = weights_of(model);
+/// Refits to B and back in each of some ways, by an engine that runs in 4 threads, and compares with a fresh engine of the refitted plan.
+fn there_and_back(label: &str, backend: &Arc<dyn Backend>, plan: Plan, ways: &[[Way; 2]]) {
+    let label = format!("{label} on {}", backend.name());
     let engine = Engine::from_plan(plan.clone(), backend.clone()).unwrap();
     let mut fresh = Refitter::of_plan(plan).unwrap();
-    set(&mut fresh, b);
+    set(&mut fresh, ways[0][0]);
     fresh.refit().unwrap();
     let fresh = Engine::from_plan(fresh.into_plan(), backend.clone()).unwrap();
     let of_b = logits(&mut fresh.create_context().unwrap());
@@ -105,11 +139,11 @@ fn there_and_back(model: &str, backend: &Arc<dyn Backend>, reduced: Vec<DType>, 
                 }
             });
         }
-        for _ in 0..2 {
-            refit(&engine, b);
-            assert!(logits(&mut context) == of_b, "{label}: B differs from a fresh engine");
-            refit(&engine, &a);
-            assert!(logits(&mut context) == of_a, "{label}: A, B, A is not A");
+        for [b, a] in ways {
+            refit(&engine, *b);
+            assert!(logits(&mut context) == of_b, "{label}: B differs from a fresh engine, by {b:?}");
+            refit(&engine, *a);
+            assert!(logits(&mut context) == of_a, "{label}: A, B, A is not A, by {a:?}");
         }
         done.store(true, Ordering::Relaxed);
     });
@@ -118,17 +152,55 @@ fn there_and_back(model: &str, backend: &Arc<dyn Backend>, reduced: Vec<DType>, 
 
 #[test]
 fn there_and_back_on_all_backends_in_all_types_while_threads_run() {
-    for backend in all().unwrap() {
-        let halves = backend.name() == "cpu" || backend.targets().unwrap()[0].has("f16");
-        let b = archive("digits/lenet_b_weights.npz").unwrap();
-        there_and_back("lenet_a", &backend, Vec::new(), &b);
-        let b = archive("digits/lenet_b_bn_weights.npz").unwrap();
-        there_and_back("lenet_a_bn", &backend, Vec::new(), &b);
-        if halves {
-            there_and_back("lenet_a_bn", &backend, vec![DType::F16], &b);
+    for backend in backends() {
+        let (of_a, of_b) = (weights_of("lenet_a_bn"), archive("digits/lenet_b_bn_weights.npz").unwrap());
+        let ways = [[Way::Roles(&of_b), Way::Roles(&of_a)], [Way::Names(&of_b), Way::Names(&of_a)]];
+        there_and_back("lenet_a_bn", &backend, plan("lenet_a_bn", &backend, &[]), &ways);
+        if has(&backend, DType::F16) {
+            there_and_back("f16 lenet_a_bn", &backend, plan("lenet_a_bn", &backend, &[DType::F16]), &ways);
         }
-        let b: Weights = weights_of("lenet_a_qdq").into_iter().map(|(name, t)| (name, changed(&t))).collect();
-        there_and_back("lenet_a_qdq", &backend, Vec::new(), &b);
+        let of_a = weights_of("lenet_a_qdq");
+        let of_b: Weights = of_a.iter().map(|(name, t)| (name.clone(), changed(t))).collect();
+        let ways = [[Way::Roles(&of_b), Way::Roles(&of_a)]];
+        there_and_back("lenet_a_qdq", &backend, plan("lenet_a_qdq", &backend, &[]), &ways);
+    }
+}
+
+/// The tensors of a file in the format safetensors.
+fn safetensors(all: &Weights) -> Vec<u8> {
+    let (mut head, mut bytes) = (serde_json::Map::new(), Vec::new());
+    for (name, t) in all {
+        let from = bytes.len();
+        bytes.extend_from_slice(t.bytes());
+        let entry =
+            serde_json::json!({"dtype": "F32", "shape": t.shape(), "data_offsets": [from, bytes.len()]});
+        head.insert(name.clone(), entry);
+    }
+    let head = serde_json::Value::Object(head).to_string();
+    [&(head.len() as u64).to_le_bytes()[..], head.as_bytes(), &bytes].concat()
+}
+
+/// By roles, by names, from archives, safetensors and ONNX models; in f32, in f16 and on codes of 8 bits.
+#[test]
+fn there_and_back_by_every_way_on_all_backends() {
+    let folder = tempfile::tempdir().unwrap();
+    let weights = ["b", "a"].map(|m| archive(&format!("digits/lenet_{m}_weights.npz")).unwrap());
+    let files = |end: &str| ["b", "a"].map(|m| data(&format!("digits/lenet_{m}{end}")));
+    let (archives, models) = (files("_weights.npz"), files(".onnx"));
+    let tensors = ["b", "a"].map(|m| folder.path().join(format!("{m}.safetensors")));
+    tensors.iter().zip(&weights).for_each(|(path, w)| std::fs::write(path, safetensors(w)).unwrap());
+    let mut ways = vec![weights.each_ref().map(Way::Roles), weights.each_ref().map(Way::Names)];
+    ways.extend([&archives, &models, &tensors].map(|f| f.each_ref().map(|p| Way::File(p))));
+    for backend in backends() {
+        for types in [&[][..], &[DType::F16], &[DType::I8]] {
+            if !types.iter().all(|&t| has(&backend, t)) {
+                continue;
+            }
+            let plan = plan("lenet_a", &backend, types);
+            let of = |t: &DType| plan.program.weights().any(|(_, w)| w.dtype() == *t);
+            assert!(types.iter().all(of), "{} has no weights in {types:?}", backend.name());
+            there_and_back(&format!("lenet_a, {types:?}"), &backend, plan, &ways);
+        }
     }
 }
 
@@ -137,9 +209,7 @@ fn there_and_back_on_all_backends_in_all_types_while_threads_run() {
 fn inputs_kept_on_the_device_stay_through_a_refit() {
     let b = archive("digits/lenet_b_weights.npz").unwrap();
     for backend in all().unwrap() {
-        let target = backend.targets().unwrap().remove(0);
-        let engine =
-            Engine::from_plan(plan("lenet_a", &backend, &target, Vec::new()), backend.clone()).unwrap();
+        let engine = Engine::from_plan(plan("lenet_a", &backend, &[]), backend.clone()).unwrap();
         let mut kept = engine.create_context().unwrap();
         let of_a = logits(&mut kept);
         if kept.keep_on_device().is_err() {
@@ -147,13 +217,13 @@ fn inputs_kept_on_the_device_stay_through_a_refit() {
         }
         kept.enqueue().unwrap();
         assert!(kept.outputs().unwrap().remove(0).1 == of_a, "{}: before the refit", backend.name());
-        refit(&engine, &b);
+        refit(&engine, Way::Roles(&b));
         // The elements come from the device, where the first run left them.
         kept.enqueue().unwrap();
         let found = kept.outputs().unwrap().remove(0).1;
         let of_b = logits(&mut engine.create_context().unwrap());
         assert!(found == of_b && found != of_a, "{}: after the refit", backend.name());
-        refit(&engine, &weights_of("lenet_a"));
+        refit(&engine, Way::Roles(&weights_of("lenet_a")));
         kept.enqueue().unwrap();
         assert!(kept.outputs().unwrap().remove(0).1 == of_a, "{}: after the second refit", backend.name());
     }

@@ -4,8 +4,9 @@
 
 use kiln_backend::Backend;
 use kiln_builder::{BuildConfig, Builder, Refit};
-use kiln_ir::Tensor;
 use kiln_ir::problem::Rng;
+use kiln_ir::{Attrs, DType, Tensor, TensorType};
+use kiln_network::Network;
 use kiln_onnx::{ImportOptions, parse_file};
 use kiln_plan::Plan;
 use kiln_runtime::{Engine, LoadOptions, Outputs, Profile, RuntimeError};
@@ -79,6 +80,37 @@ fn outputs_are_the_same_within_any_budget() {
         options.weight_budget = Some(least);
         let engine = Engine::from_plan_with(plan, backend.clone(), &options).unwrap();
         assert_eq!((run(&engine, 4), engine.weight_budget()), (wanted[1].clone(), Some(least)));
+    }
+}
+
+/// Twenty products by weights of equal size: a tenth of them is on the device.
+#[test]
+fn a_tenth_of_the_weights_on_the_device_gives_the_same_outputs() {
+    let mut net = Network::new("layers");
+    let mut rng = Rng::new(11);
+    let mut v = net.add_input("x", TensorType::new(DType::F32, [4, 128])).unwrap();
+    for i in 0..20 {
+        let w = rng.tensor_in(DType::F32, &[128, 128], -0.2, 0.2, 1);
+        let w = net.add_weights(Some(&format!("w{i}")), w).unwrap();
+        v = net.add_layer(&format!("y{i}"), "matmul", Attrs::new(), &[Some(v), Some(w)]).unwrap()[0];
+        v = net.add_layer(&format!("z{i}"), "tanh", Attrs::new(), &[Some(v)]).unwrap()[0];
+    }
+    net.mark_output(v, "y").unwrap();
+    let x = rng.tensor_in(DType::F32, &[4, 128], -1.0, 1.0, 1);
+    for backend in streaming() {
+        let target = backend.targets().unwrap().remove(0);
+        let mut builder = Builder::new(backend.clone(), target.clone());
+        builder.config = BuildConfig { estimates: true, ..BuildConfig::default() };
+        let plan = Plan::new(builder.build(&net).unwrap().program, Vec::new(), target);
+        let engine = Engine::from_plan(plan, backend.clone()).unwrap();
+        let mut context = engine.create_context().unwrap();
+        let wanted = context.run(&[("x", x.clone())]).unwrap();
+        let (all, least) = (engine.streamable_weights(), engine.least_weight_budget());
+        assert!(least <= all / 10, "{}: {least} of {all} bytes at least", backend.name());
+        engine.set_weight_budget(Some(all / 10)).unwrap();
+        for _ in 0..4 {
+            assert_eq!(context.run(&[("x", x.clone())]).unwrap(), wanted, "{}", backend.name());
+        }
     }
 }
 

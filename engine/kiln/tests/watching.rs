@@ -138,16 +138,26 @@ fn builds_are_cancelled_on_reference() {
     cancelled_at_every_step(&on(kiln::REFERENCE, false), false, 7);
 }
 
+/// On a backend of a plug-in, if it has a device.
+fn cancelled_on(name: &str, required: &str) {
+    let (backends, _) = kiln::backends(&beside());
+    let here = backends.get(name).is_ok_and(|b| b.targets().is_ok_and(|t| !t.is_empty()));
+    if !here {
+        assert!(std::env::var_os(required).is_none(), "{name} must be there");
+        return eprintln!("skipped: {name} is not built or has no device");
+    }
+    cancelled_at_every_step(&on(name, true).plugins(beside()), true, 9);
+    cancelled_at_every_step(&on(name, false).plugins(beside()).shape("input", &[1, 1, 28, 28]), false, 23);
+}
+
 #[test]
 fn builds_are_cancelled_on_wgpu() {
-    let (backends, _) = kiln::backends(&beside());
-    let here = backends.get("wgpu").is_ok_and(|b| b.targets().is_ok_and(|t| !t.is_empty()));
-    if !here {
-        assert!(std::env::var_os("KILN_REQUIRE_WGPU").is_none(), "wgpu must be there");
-        return eprintln!("skipped: wgpu is not built or has no device");
-    }
-    cancelled_at_every_step(&on("wgpu", true).plugins(beside()), true, 9);
-    cancelled_at_every_step(&on("wgpu", false).plugins(beside()).shape("input", &[1, 1, 28, 28]), false, 23);
+    cancelled_on("wgpu", "KILN_REQUIRE_WGPU");
+}
+
+#[test]
+fn builds_are_cancelled_on_cuda() {
+    cancelled_on("cuda", "KILN_REQUIRE_CUDA");
 }
 
 #[test]
