@@ -1,6 +1,7 @@
 //! Engines and timing caches that versions of Kiln wrote, under `tests/data/stored`, by generation and backend. Each loads and
 //! computes what the oracle does, or is refused by a sentence that says what to do. The newest generation loads, with two
 //! exceptions: plans for another device, and plans whose launches are planned by code of a GPU backend that was changed since then.
+//! Version-compatible engines load whatever code was changed.
 //!
 //! A change by which plans of the newest generation no longer load stores a new one: `KILN_STORE=1` writes it for the backends that
 //! are there (CUDA builds by NVRTC alone), and leaves the older ones as they are.
@@ -52,16 +53,23 @@ const NETWORKS: &[(&str, &str)] = &[
 
 const ROWS: i64 = 3;
 
+/// The first generation with version-compatible engines of varying shapes, whose names end with [`COMPATIBLE`].
+const COMPATIBLE_SINCE: u32 = 5;
+const COMPATIBLE: &str = "_compatible";
+
 /// The names of a generation's engines.
 fn engines(generation: u32) -> Vec<String> {
     let all = NETWORKS.iter().map(|(name, _)| *name);
-    let fixed = all.clone().filter(|_| generation >= FIXED_SINCE).map(|name| format!("{name}{FIXED}"));
-    all.map(str::to_owned).chain(fixed).collect()
+    let ending = |since: u32, end: &'static str| {
+        all.clone().filter(move |_| generation >= since).map(move |name| format!("{name}{end}"))
+    };
+    let (fixed, compatible) = (ending(FIXED_SINCE, FIXED), ending(COMPATIBLE_SINCE, COMPATIBLE));
+    all.clone().map(str::to_owned).chain(fixed).chain(compatible).collect()
 }
 
 /// The network of an engine.
 fn network(engine: &str) -> Graph {
-    let name = engine.strip_suffix(FIXED).unwrap_or(engine);
+    let name = [FIXED, COMPATIBLE].iter().find_map(|end| engine.strip_suffix(end)).unwrap_or(engine);
     let found = NETWORKS.iter().find(|(n, _)| *n == name);
     let text = found.unwrap_or_else(|| panic!("{engine}: no such network")).1;
     match engine.ends_with(FIXED) {
@@ -134,11 +142,13 @@ fn store(backend: &Arc<dyn Backend>, target: &Target, generation: u32) {
             estimates: !timed,
             samples: 1,
             max_tactics: 2,
+            version_compatible: name.ends_with(COMPATIBLE),
             profiles: vec![profile(&g)],
             ..BuildConfig::default()
         };
         let built = b.build_graph(g.clone(), &mut |_, _, _| true).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let plan = Plan::new(built.program, vec![profile(&g)], target.clone());
+        let mut plan = Plan::new(built.program, vec![profile(&g)], target.clone());
+        plan.header.version_compatible = name.ends_with(COMPATIBLE);
         plan.write_file(&to.join(format!("{name}.kiln"))).unwrap();
         times.merge(&b.cache);
     }
@@ -183,6 +193,10 @@ fn check(backend: Option<&Arc<dyn Backend>>, path: &Path, name: &str, newest: bo
     };
     let Some(backend) = backend else { return 0 };
     let target = backend.targets().unwrap().remove(0);
+    if name.ends_with(COMPATIBLE) {
+        let later = Target { version: "99.0.0".into(), ..plan.header.target.clone() };
+        assert_eq!(plan.header.check_compatibility(&later).refusal, None, "{what}");
+    }
     if let Some(why) = plan.header.check_compatibility(&target).refusal {
         // Another device, or another version of the backend.
         refused(&what, false, why);
@@ -194,7 +208,8 @@ fn check(backend: Option<&Arc<dyn Backend>>, path: &Path, name: &str, newest: bo
     let engine = match Engine::from_plan(plan, backend.clone()) {
         Ok(engine) => engine,
         Err(e) => {
-            let varies = backend.name() != "reference" && !name.ends_with(FIXED);
+            let varies =
+                backend.name() != "reference" && ![FIXED, COMPATIBLE].iter().any(|end| name.ends_with(end));
             refused(&what, newest && !(varies && e.to_string().contains(OTHER_CODE)), e);
             return 0;
         }
