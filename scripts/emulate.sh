@@ -56,5 +56,7 @@ run layers a_native_form every_kernel_agrees outputs_in_place a_kernel_costs
 run streams_beside
 # Addresses that change from run to run.
 run moved_memory
+# Builds that are cancelled at their steps.
+run watching builds_are_cancelled_on_cuda
 # Values of ONNX Runtime in memory of the device.
 bash scripts/onnxruntime.sh -k device_memory

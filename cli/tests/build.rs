@@ -308,3 +308,48 @@ fn auxiliary_streams_are_limited_and_noted_where_there_are_none() {
     let r = kiln(&["run", &engine, "--max-aux-streams", "1"]);
     assert!(r.code != 0 && r.stderr.contains("--max-aux-streams"), "{}", r.stderr);
 }
+
+/// A portable engine is built again for another backend, with the outputs of a build of its model.
+#[test]
+fn portable_engines_are_built_again_and_others_refused() {
+    let f = Folder::new();
+    let model = digits("lenet_a.onnx");
+    let built = |from: &str, name: &str, backend: &str, more: &[&str]| {
+        let engine = f.name(name);
+        kiln(&[&["build", from, "-o", &engine, "--backend", backend, "--no-timing"], more].concat())
+    };
+    let named = |name: &str| f.name(name);
+    assert_eq!(built(&model, "cpu.kiln", "cpu", &["--portable"]).code, 0);
+    assert_eq!(built(&model, "fixed.kiln", "cpu", &[]).code, 0);
+    assert_eq!(built(&named("cpu.kiln"), "again.kiln", "reference", &[]).code, 0);
+    assert_eq!(built(&model, "own.kiln", "reference", &[]).code, 0);
+    assert_eq!(ok(&["inspect", &named("again.kiln"), "--json"]).json()["target"]["backend"], "reference");
+    let outputs = |engine: &str| {
+        let to = named("out.npz");
+        ok(&["run", &named(engine), "--random-inputs", "7", "--save-outputs", &to]);
+        std::fs::read(to).unwrap()
+    };
+    assert_eq!(outputs("again.kiln"), outputs("own.kiln"));
+    let refused = built(&named("fixed.kiln"), "none.kiln", "reference", &[]);
+    assert!(refused.code == 1 && refused.stderr.contains("build it from the model"), "{}", refused.stderr);
+    assert!(!f.path("none.kiln").exists());
+}
+
+/// Devices are named by number or UUID; an engine runs on the one that is named.
+#[test]
+fn devices_are_chosen_by_number() {
+    let f = Folder::new();
+    let (model, engine) = (digits("lenet_a.onnx"), f.name("x.kiln"));
+    let build = |device: &str| {
+        kiln(&["build", &model, "-o", &engine, "--backend", "cpu", "--no-timing", "--device", device])
+    };
+    for device in ["7", "GPU-0"] {
+        let r = build(device);
+        assert!(r.code == 1 && r.stderr.contains(&format!("no single device \"{device}\"")), "{}", r.stderr);
+    }
+    assert_eq!(build("0").code, 0);
+    let run = |device: &str| kiln(&["run", &engine, "--random-inputs", "1", "--device", device]);
+    assert_eq!(run("0").code, 0);
+    let r = run("1");
+    assert!(r.code == 1 && r.stderr.contains("there is 0:"), "{}", r.stderr);
+}

@@ -1,16 +1,18 @@
 //! Runs on a CUDA device whose inputs and outputs are at other addresses in each run: their results are right. On the driver of tests no
-//! graph is made, recorded or updated as a whole once four sets of addresses were used twice. The host time of a run is printed.
+//! graph is made, recorded or updated as a whole once four sets of addresses were used twice. The host time of a run is printed. Allocators
+//! supply device memory for outputs whose sizes the run finds.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 use kiln_builder::{BuildConfig, Builder};
 use kiln_ir::problem::Rng;
-use kiln_ir::{Attrs, DType, Tensor, TensorType};
+use kiln_ir::{Attrs, DType, Graph, Tensor, TensorType};
 use kiln_network::{Network, TensorId};
 use kiln_plan::Plan;
-use kiln_runtime::Engine;
+use kiln_runtime::{Engine, OutputAllocator};
 use kiln_tests::backends;
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 type Allocate = unsafe extern "C" fn(*mut u64, usize) -> c_int;
@@ -202,4 +204,66 @@ fn runs_follow_addresses_that_change() {
     drop(context);
     driver.unpin(transfer);
     driver.free(base);
+}
+
+/// Memory of one output, what was asked, and the shapes that were told.
+#[derive(Default)]
+struct Seen {
+    at: u64,
+    asked: Vec<u64>,
+    shapes: Vec<Vec<usize>>,
+}
+
+struct Supplies(Driver, Arc<Mutex<Seen>>);
+
+// SAFETY: so many bytes of the device are there until the test frees them, at a multiple of 256.
+unsafe impl OutputAllocator for Supplies {
+    fn allocate(&mut self, _: &str, _: *mut c_void, bytes: u64, alignment: u64) -> *mut c_void {
+        assert!(alignment <= 256, "{alignment}");
+        let mut seen = self.1.lock().unwrap();
+        seen.asked.push(bytes);
+        if seen.at == 0 {
+            seen.at = self.0.allocate(4096);
+        }
+        seen.at as usize as *mut c_void
+    }
+
+    fn shape(&mut self, _: &str, shape: &[usize]) {
+        self.1.lock().unwrap().shapes.push(shape.to_vec());
+    }
+}
+
+#[test]
+fn allocators_supply_device_memory_for_sizes_that_a_run_finds() {
+    let Some(backend) = backends::cuda().unwrap() else { return };
+    let target = backend.targets().unwrap().remove(0);
+    let mut builder = Builder::new(backend.clone(), target.clone());
+    builder.config = BuildConfig { estimates: true, ..BuildConfig::default() };
+    let text = "graph \"g\" { input %x: f32[2,3] %e = exp(%x) %i = nonzero(%x) output %i output %e }";
+    let built = builder.build_graph(Graph::from_text(text).unwrap(), &mut |_, _, _| true).unwrap();
+    let engine = Engine::from_plan(Plan::new(built.program, Vec::new(), target), backend).unwrap();
+    let mut context = engine.create_context().unwrap();
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let driver = Driver::open();
+    context.set_output_allocator("i", Some(Box::new(Supplies(Driver::open(), seen.clone())))).unwrap();
+    let transfer = driver.pinned(96);
+    for (values, wanted) in [
+        ([0.0, 4.0, 0.0, 0.0, 0.0, 0.0], vec![0i64, 1]),
+        ([1.0, 0.0, 2.0, 0.0, 3.0, 0.0], vec![0, 0, 1, 0, 2, 1]),
+        ([0.0; 6], vec![]),
+    ] {
+        context.set_input("x", Tensor::f32(&[2, 3], &values).unwrap()).unwrap();
+        context.enqueue().unwrap();
+        context.wait().unwrap();
+        let s = seen.lock().unwrap();
+        assert_eq!(s.shapes.last(), Some(&vec![2, wanted.len() / 2]));
+        assert!(s.asked.last().is_some_and(|&n| n as usize >= wanted.len() * 8), "{:?}", s.asked);
+        let bytes: Vec<u8> = wanted.iter().flat_map(|n| n.to_le_bytes()).collect();
+        driver.fetch(s.at, transfer);
+        assert_eq!(transfer[..bytes.len()], bytes);
+    }
+    assert_eq!(seen.lock().unwrap().shapes.len(), 3, "once a run");
+    drop(context);
+    driver.unpin(transfer);
+    driver.free(seen.lock().unwrap().at);
 }

@@ -427,6 +427,11 @@ fn moved() {
                 assert_eq!(cx.fake.misuse(), "");
                 let trace = cx.fake.trace();
                 let calls = |name: &str| trace.iter().filter(|f| f.starts_with(name)).count();
+                assert_eq!(
+                    (calls("cuMemcpyDtoH"), calls("cuMemcpyHtoD")),
+                    (0, 0),
+                    "nothing that is bound is copied"
+                );
                 let whole =
                     ["cuGraphExecUpdate", "cuGraphInstantiate", "cuStreamBeginCapture", "cuLaunchKernel"];
                 (calls("cuGraphExecKernelNodeSetParams"), whole.map(calls), calls("cuGraphLaunch"))
