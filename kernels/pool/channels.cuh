@@ -1,5 +1,5 @@
-// Pooling of images with channels last: a thread has eight channels of a window. AVERAGE tells means of the elements inside
-// from maxima; `wide` gives the value of an element in memory.
+// Pooling of images with channels last: a thread has eight channels of a window. ADDS tells sums of the elements inside, of the type
+// Sum, from maxima, AVERAGE their means; `wide` gives the value of an element in memory.
 #pragma once
 #include "../prelude/launch.cuh"
 #include "../prelude/math.cuh"
@@ -28,10 +28,11 @@ template <class K> DEV void pool_channels(const K& k, u32 t) {
     const i32 left = i32((pixel - row * p.columns) * p.stride_across) - p.before_across;
     const u32 image = row / p.rows;
     const i32 top = i32((row - image * p.rows) * p.stride_down) - p.before_down;
-    f32 sums[8];
+    typedef typename K::Sum Sum;
+    Sum sums[8];
 #pragma unroll
     for (u32 j = 0u; j < 8u; j++) {
-        sums[j] = K::AVERAGE ? 0.0f : cf(0xff800000u);
+        sums[j] = K::ADDS ? Sum(0) : Sum(cf(0xff800000u));
     }
     u32 count = 0u;
     for (u32 ky = 0u; ky < p.kernel_down; ky++) {
@@ -50,8 +51,12 @@ template <class K> DEV void pool_channels(const K& k, u32 t) {
             count++;
 #pragma unroll
             for (u32 j = 0u; j < 8u; j++) {
-                const f32 v = k.wide(r.v[j]);
-                sums[j] = K::AVERAGE ? sums[j] + v : kmax(sums[j], v);
+                const Sum v = k.wide(r.v[j]);
+                if constexpr (K::ADDS) {
+                    sums[j] += v;
+                } else {
+                    sums[j] = kmax(sums[j], v);
+                }
             }
         }
     }

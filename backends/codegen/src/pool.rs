@@ -95,6 +95,7 @@ pub fn pool_hooks(site: &Site<'_>) -> Result<PoolHooks, BackendError> {
         PoolOp::Average => {
             ("0.0f".into(), "sum + v".into(), "select(sum / f32(count), 0.0f, count == 0)".into())
         }
+        PoolOp::Sum => ("0".into(), "sum + v".into(), "sum".into()),
         PoolOp::Lp => ("0.0f".into(), format!("sum + kpow(abs(v), {p})"), format!("kpow(sum, 1.0f / {p})")),
     };
     let merge = if PoolOp::of(a) == PoolOp::Max { step.clone() } else { "sum + v".to_owned() };

@@ -28,7 +28,7 @@ const CEIL_MODE: AttrDef = attr("ceil_mode", || Attr::Bool(false));
 /// Maxima keep their bits.
 fn tolerance(attrs: &Attrs) -> Tolerance {
     match PoolOp::of(attrs) {
-        PoolOp::Max => Tolerance::Exact,
+        PoolOp::Max | PoolOp::Sum => Tolerance::Exact,
         PoolOp::Average => Tolerance::Sum,
         PoolOp::Lp => Tolerance::Conditioned,
     }
@@ -47,8 +47,8 @@ static OPS: &[OpDef] = &[
         doc: "One value for every window over the one to three spatial dimensions of x [N, C, ..]. max: the greatest \
               element, NaN if there is one, −∞ (integers: the least value) for a window of padding only. average: the \
               mean of the elements or, with `count_include_pad`, their sum divided by the taps on elements and \
-              padding; 0 for a window of padding only. lp: (Σ|x|^p)^(1/p). Sizes as pad_mode and ceil_mode say. \
-              Integers only for max. Floats accumulate in f32 at least. With channels last x and y are [N, .., C].",
+              padding; 0 for a window of padding only. lp: (Σ|x|^p)^(1/p). sum: the sum of the elements, i8 or u8, in i32. \
+              Sizes as pad_mode and ceil_mode say. Integers only for max and sum. Floats accumulate in f32 at least. With channels last x and y are [N, .., C].",
         attrs: &[
             choice("op", || "max".into(), PoolOp::NAMES),
             KERNEL,
@@ -112,17 +112,20 @@ pub enum PoolOp {
     Average,
     /// (Σ|x|^p)^(1/p).
     Lp,
+    /// The sum, of codes in i32.
+    Sum,
 }
 
 impl PoolOp {
     /// Names of the functions in attributes.
-    pub const NAMES: &[&str] = &["max", "average", "lp"];
+    pub const NAMES: &[&str] = &["max", "average", "lp", "sum"];
 
     /// The attribute "op"; max if there is none, as in `max_pool_indices`.
     pub fn of(attrs: &Attrs) -> PoolOp {
         match attrs.str("op") {
             Ok("average") => PoolOp::Average,
             Ok("lp") => PoolOp::Lp,
+            Ok("sum") => PoolOp::Sum,
             _ => PoolOp::Max,
         }
     }
@@ -151,6 +154,7 @@ fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
             let ok = |d| !matches!(d, DType::F8E4M3 | DType::I4 | DType::Bool);
             cx.check_dtype(0, ok, "f32, f16, bf16, i8, u8, i32 or i64")?
         }
+        PoolOp::Sum => cx.check_dtype(0, |d| matches!(d, DType::I8 | DType::U8), "i8 or u8")?,
         _ => cx.check_dtype(0, is_real, REAL)?,
     };
     check_range(cx.attrs, "p", 1, i64::from(i32::MAX))?;
@@ -158,7 +162,8 @@ fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
     let x = cx.ty(0)?;
     let mut dims = x.dims[..2].to_vec();
     dims.extend(geometry(cx.attrs, &x.dims)?.into_iter().map(|a| a.output));
-    let mut out = vec![Fact::of(TensorType { dtype: x.dtype, dims: dims.clone() })];
+    let dtype = if PoolOp::of(cx.attrs) == PoolOp::Sum { DType::I32 } else { x.dtype };
+    let mut out = vec![Fact::of(TensorType { dtype, dims: dims.clone() })];
     if cx.def.outputs.len() > 1 {
         out.push(Fact::of(TensorType { dtype: DType::I64, dims }));
     }
@@ -202,7 +207,11 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
         Elems::I(v) => {
             let mut y = Vec::new();
             for_each_window(x.shape(), &axes, |_, at| {
-                y.push(ReduceOp::Max.of_ints(&at.iter().map(|&i| v[i]).collect::<Vec<_>>(), x.dtype()));
+                let elements = at.iter().map(|&i| v[i]);
+                y.push(match op {
+                    PoolOp::Sum => elements.sum(),
+                    _ => ReduceOp::Max.of_ints(&elements.collect::<Vec<_>>(), x.dtype()),
+                });
             });
             Elems::I(y)
         }
@@ -216,6 +225,8 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
                         average(&elements, if include { padded(&axes, window) } else { at.len() })
                     }
                     PoolOp::Lp => norm(&elements, p),
+                    // Sums are of codes: see `infer`.
+                    PoolOp::Sum => elements.iter().sum(),
                 });
             });
             Elems::F(y)

@@ -2,6 +2,7 @@
 
 pub mod planes;
 
+use super::constants::alias;
 use super::shape::{from_end, input, moving, traffic};
 use crate::frame::element;
 use kiln_backend::{BackendError, Tactic};
@@ -61,12 +62,13 @@ fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
         return unsupported("pooling by channels of other than planes");
     };
     let eights = from_end(x, 0).is_some_and(|c| c > 0 && c.is_multiple_of(8));
-    if Layout::of(attrs) != Layout::ChannelsLast || !eights || !site.first_dtype().is_float() {
-        return unsupported("pooling by channels of floats that lie otherwise, or not in eights");
+    let sums = PoolOp::of(attrs) == PoolOp::Sum;
+    if Layout::of(attrs) != Layout::ChannelsLast || !eights || !(sums || site.first_dtype().is_float()) {
+        return unsupported("pooling by channels of floats or sums that lie otherwise, or not in eights");
     }
     let include = attrs.bool("count_include_pad").map_err(op_error)?;
     match PoolOp::of(attrs) {
-        PoolOp::Max => {}
+        PoolOp::Max | PoolOp::Sum => {}
         PoolOp::Average if !include => {}
         _ => return unsupported("pooling by channels of norms, or averages with the padding"),
     }
@@ -75,8 +77,11 @@ fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
 }
 
 fn source(site: &Site<'_>) -> Result<Body, BackendError> {
-    let average = matches!(PoolOp::of(site.op()?.attrs()), PoolOp::Average);
-    let code = element("Cell", "wide", site.first_dtype()) + &site.constant("AVERAGE", "bool", average);
+    let op = PoolOp::of(site.op()?.attrs());
+    let code = element("Cell", "wide", site.first_dtype())
+        + &alias("Sum", if op == PoolOp::Sum { "i32" } else { "f32" })
+        + &site.constant("ADDS", "bool", op != PoolOp::Max)
+        + &site.constant("AVERAGE", "bool", op == PoolOp::Average);
     Ok(Body::of("pool/channels", vec![Entry::threads("pool_channels")]).with(code))
 }
 

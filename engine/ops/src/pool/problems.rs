@@ -118,6 +118,10 @@ pub fn pool(rng: &mut Rng) -> Vec<Problem> {
             out.push(Problem::of(&label, "pool", attrs, [Some(rng.tensor(t, c.x))]));
         }
     }
+    for (c, t) in CASES.iter().flat_map(|c| [(c, I8), (c, U8)]) {
+        let label = format!("sum {} {t}", c.label);
+        out.push(Problem::of(&label, "pool", c.attrs().with("op", "sum"), [Some(rng.tensor(t, c.x))]));
+    }
     let attrs = Attrs::new().with("op", "max").with("kernel", vec![2i64]);
     let row = rng.edge_floats(F32, 12).reshaped(&[1, 1, 12]);
     out.push(Problem::of("max NaN", "pool", attrs, [row]));

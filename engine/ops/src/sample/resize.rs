@@ -16,13 +16,16 @@ use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx};
 use kiln_ir::op::{
-    AxesPlace, LayoutRule, NamedAxes, OpDef, Roles, Tolerance, Traits, attr, choice, input, optional,
+    AttrDef, AxesPlace, LayoutRule, NamedAxes, OpDef, Roles, Tolerance, Traits, attr, choice, input, optional,
 };
 use kiln_ir::tensor::{Elems, Tensor};
 
 kiln_ir::op_names! {
     RESIZE = "resize",
 }
+
+/// Attribute: whether codes give results in f32.
+pub const TO_F32: AttrDef = attr("to_f32", || Attr::Bool(false));
 
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
@@ -37,7 +40,8 @@ static OPS: &[OpDef] = &[OpDef {
           region `roi` (all starts, then all ends, as fractions of size − 1), outside of which the output is \
           `extrapolation`. mode: nearest, rounded by `nearest_mode`; linear; cubic with coefficient `cubic_a`. \
           `antialias` stretches linear and cubic filters when shrinking. Elements outside repeat the border or, with \
-          `exclude_outside`, have no weight. Integers are rounded to even and saturate.",
+          `exclude_outside`, have no weight. Integers are rounded to even and saturate; with `to_f32` those of 8 bits \
+          give f32 instead.",
     inputs: &[
         input("x"),
         optional("roi").on_host(),
@@ -53,6 +57,7 @@ static OPS: &[OpDef] = &[OpDef {
         attr("exclude_outside", || Attr::Bool(false)),
         attr("extrapolation", || Attr::Float(0.0)),
         attr("axes", || Attr::Ints(Vec::new())),
+        TO_F32,
         choice("policy", || "stretch".into(), &["stretch", "not_larger", "not_smaller"]),
     ],
     infer,
@@ -91,7 +96,12 @@ fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
     let ok = |d| !matches!(d, DType::F8E4M3 | DType::I4 | DType::Bool);
     cx.check_dtype(0, ok, "f32, f16, bf16, i8, u8, i32 or i64")?;
     Filter::of(cx.attrs)?;
-    Ok(vec![Fact::of(plan::infer(cx)?)])
+    let mut found = plan::infer(cx)?;
+    if cx.attrs.bool(TO_F32.name)? {
+        cx.check_dtype(0, |d| matches!(d, DType::I8 | DType::U8), "i8 or u8")?;
+        found.dtype = DType::F32;
+    }
+    Ok(vec![Fact::of(found)])
 }
 
 fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
@@ -118,7 +128,8 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
         for_each_combination(&taps, &inner, |p, w| sum += w * values[base + place(p, &inner, &inner_steps)]);
         y.push(sum);
     });
-    let elems = match x.dtype().int_range() {
+    let range = x.dtype().int_range().filter(|_| !cx.attrs().bool(TO_F32.name).unwrap_or(false));
+    let elems = match range {
         Some((lo, hi)) => Elems::I(y.iter().map(|v| (v.round_ties_even() as i64).clamp(lo, hi)).collect()),
         None => Elems::F(y),
     };

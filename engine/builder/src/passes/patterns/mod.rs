@@ -138,6 +138,8 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<quantized::QuantizedProduct>(),
     pattern::<quantized::QuantizedConv>(),
     pattern::<quantized::QuantizedTransposed>(),
+    pattern::<quantized::QuantizedPool>(),
+    pattern::<quantized::QuantizedResize>(),
     pattern::<quantized::WeightCodes>(),
     pattern::<quantized::FloatWeights>(),
     pattern::<around::Around>(),
@@ -173,6 +175,8 @@ fn run_quantized(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
         pattern::<quantized::QuantizedProduct>(),
         pattern::<quantized::QuantizedConv>(),
         pattern::<quantized::QuantizedTransposed>(),
+        pattern::<quantized::QuantizedPool>(),
+        pattern::<quantized::QuantizedResize>(),
         pattern::<quantized::WeightCodes>(),
     ] {
         changes += apply_all(&p, g, cx)?;

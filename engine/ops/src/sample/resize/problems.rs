@@ -90,6 +90,12 @@ pub fn problems(rng: &mut Rng) -> Vec<Problem> {
         }
     }
     for c in &CASES[..6] {
+        for t in [DType::I8, DType::U8] {
+            for mode in ["linear", "cubic"] {
+                let attrs = Attrs::new().with("mode", mode).with("to_f32", true);
+                out.push(make(rng, c, &format!("{mode} to f32"), attrs, t));
+            }
+        }
         for t in [DType::F16, DType::BF16, DType::I8, DType::U8, DType::I32] {
             for mode in ["nearest", "linear", "cubic"] {
                 out.push(make(rng, c, mode, Attrs::new().with("mode", mode), t));

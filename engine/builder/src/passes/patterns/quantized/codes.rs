@@ -78,6 +78,11 @@ pub fn one_element(g: &Graph, v: ValueId) -> bool {
     g.ty(v).dims.iter().all(|d| d.is(1))
 }
 
+/// A value of one element without dimensions.
+pub fn scalar(w: &mut Writer<'_>, v: ValueId) -> Result<ValueId, IrError> {
+    if w.g.ty(v).rank() == 0 { Ok(v) } else { w.reshape(v, &[]) }
+}
+
 /// Whether all elements of a constant are this number; a constant that is not folded yet is looked into.
 pub fn is_all(g: &Graph, v: ValueId, wanted: i64) -> bool {
     let same = |t: &kiln_ir::Tensor| match t.elems() {
@@ -129,7 +134,7 @@ pub fn swapped(w: &mut Writer<'_>, v: ValueId) -> Result<ValueId, IrError> {
 }
 
 /// A scale in f32.
-fn step(w: &mut Writer<'_>, v: ValueId) -> Result<ValueId, IrError> {
+pub fn step(w: &mut Writer<'_>, v: ValueId) -> Result<ValueId, IrError> {
     match w.g.ty(v).dtype {
         DType::F32 => Ok(v),
         _ => w.op(CAST, Attrs::new().with("to", DType::F32), &[v]),

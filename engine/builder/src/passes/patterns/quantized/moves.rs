@@ -2,7 +2,7 @@
 
 use super::super::view::{View, constant, input};
 use super::super::{Rule, Writer};
-use super::codes::one_element;
+use super::codes::{one_element, scalar};
 use kiln_ir::{Attrs, DType, Graph, IrError, Node, NodeId, Op, ValueId};
 use kiln_ops::gather::GATHER;
 use kiln_ops::pool::POOL;
@@ -209,9 +209,4 @@ fn same(g: &Graph, a: Option<ValueId>, b: Option<ValueId>) -> bool {
 /// Whether a scale is a constant above 0.
 fn is_positive(g: &Graph, v: ValueId) -> bool {
     constant(g, v) && g.weight(v).is_some_and(|w| w.tensor.to_f64().iter().all(|&s| s > 0.0 && s.is_finite()))
-}
-
-/// A value of one element without dimensions.
-fn scalar(w: &mut Writer<'_>, v: ValueId) -> Result<ValueId, IrError> {
-    if w.g.ty(v).rank() == 0 { Ok(v) } else { w.reshape(v, &[]) }
 }
