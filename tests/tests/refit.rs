@@ -77,7 +77,7 @@ fn logits(context: &mut ExecutionContext) -> Tensor {
 /// A way to give weights to a refitter.
 #[derive(Clone, Copy, Debug)]
 enum Way<'a> {
-    /// Those of layers by their role, others by name.
+    /// Weights of layers by their role, others by name.
     Roles(&'a Weights),
     Names(&'a Weights),
     File(&'a Path),
@@ -116,7 +116,7 @@ fn refit(engine: &Engine, way: Way) {
     assert!(r.refit().unwrap().replaced > 0);
 }
 
-/// Refits to B and back in each of some ways, by an engine that runs in 4 threads, and compares with a fresh engine of the refitted plan.
+/// Refits to B and back in each of some ways, by an engine that runs in 4 threads. A fresh engine of the refitted plan computes the same.
 fn there_and_back(label: &str, backend: &Arc<dyn Backend>, plan: Plan, ways: &[[Way; 2]]) {
     let label = format!("{label} on {}", backend.name());
     let engine = Engine::from_plan(plan.clone(), backend.clone()).unwrap();
