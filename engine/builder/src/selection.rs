@@ -1,11 +1,9 @@
 //! Selection of algorithms by the user: a selector that is asked for each layer, and rules by name.
 
 use crate::BuildError;
-use crate::points::Ranges;
 use crate::report::{StepReport, TensorLayout};
 use kiln_backend::{Region, Tactic, is_view_op};
-use kiln_ir::dim::Symbol;
-use kiln_ir::{Dim, Graph};
+use kiln_ir::Graph;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -35,54 +33,16 @@ pub struct ShapeBounds {
     pub greatest: Vec<i64>,
 }
 
-impl ShapeBounds {
-    /// The bounds of what a region reads and writes. Of several profiles the first one is taken whose usual shapes are those of `concrete`,
-    /// else the first one that has them between its ends.
-    fn all(region: &Graph, concrete: &Graph, profiles: &[Arc<Ranges>]) -> Vec<ShapeBounds> {
-        let usual: Vec<Vec<i64>> = ends(concrete).map(|dims| dims.iter().map(or_open).collect()).collect();
-        let at = |ranges: &Ranges, k: usize| -> Vec<Vec<i64>> {
-            let point = |s: &Symbol| ranges.get(&s.name).map(|r| (r[k], r[k]));
-            let number = |d: &Dim| {
-                let i = d.interval(&point);
-                i.lo().filter(|_| i.lo() == i.hi()).unwrap_or(-1)
-            };
-            ends(region).map(|dims| dims.iter().map(number).collect()).collect()
-        };
-        let known = |n: &i64| *n >= 0;
-        let fits = |least: &[Vec<i64>], greatest: &[Vec<i64>]| {
-            let all = least.iter().flatten().zip(greatest.iter().flatten()).zip(usual.iter().flatten());
-            all.filter(|((a, b), u)| known(a) && known(b) && known(u)).all(|((a, b), u)| a <= u && u <= b)
-        };
-        let is_usual = |r: &&Arc<Ranges>| fits(&at(r, 1), &at(r, 1));
-        let around = |r: &&Arc<Ranges>| fits(&at(r, 0), &at(r, 2));
-        let profile = profiles.iter().find(is_usual).or_else(|| profiles.iter().find(around));
-        let (least, greatest) = match profile {
-            Some(r) => (at(r, 0), at(r, 2)),
-            None => (usual.clone(), usual),
-        };
-        least.into_iter().zip(greatest).map(|(least, greatest)| ShapeBounds { least, greatest }).collect()
-    }
-}
-
-/// Dimensions of what a graph reads and writes.
-fn ends(g: &Graph) -> impl Iterator<Item = &[Dim]> {
-    g.inputs.iter().chain(&g.outputs).map(|&v| &g.ty(v).dims[..])
-}
-
-fn or_open(d: &Dim) -> i64 {
-    d.as_const().unwrap_or(-1)
-}
-
 impl LayerContext {
     pub(crate) fn of(
         layer: &str,
         region: &Region,
         concrete: &Graph,
         key: &str,
-        profiles: &[Arc<Ranges>],
+        bounds: Vec<ShapeBounds>,
     ) -> LayerContext {
         LayerContext {
-            bounds: ShapeBounds::all(&region.graph, concrete, profiles),
+            bounds,
             layer: layer.to_owned(),
             operators: region.label(),
             inputs: TensorLayout::all(concrete, &concrete.inputs),

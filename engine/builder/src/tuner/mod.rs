@@ -19,6 +19,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+mod bounds;
 mod cases;
 mod measure;
 mod whole;
@@ -388,7 +389,8 @@ impl Tuner<'_> {
         if let Some(selector) = &self.config.selector {
             let name = layer;
             let layer = self.full_name(layer);
-            let context = LayerContext::of(&layer, region, concrete, key, &self.ranges);
+            let bounds = bounds::bounds(&region.graph, concrete, &self.ranges);
+            let context = LayerContext::of(&layer, region, concrete, key, bounds);
             let median = |t: &Tactic| Some(self.median(key, t)).filter(|ns| ns.is_finite());
             let choices: Vec<Algorithm> = all.iter().map(|t| Algorithm::of(t, region, median(t))).collect();
             let Some(selected) = selector.select(&context, &choices)? else {
