@@ -84,9 +84,12 @@ template <class K, class Mma> struct CodeValues {
         differences(to, codes, zero);
 #pragma unroll
         for (u32 i = 0u; i < 4u; i++) {
-            to[i] = Pairs<Mma>::fused(to[i], scale * 0x10001u, 0x80008000u);
+            to[i] = scaled(to[i], scale);
         }
     }
+
+    // Two neighbours times a scale, rounded.
+    DEV static u32 scaled(u32 pair, u32 scale) { return Pairs<Mma>::fused(pair, scale * 0x10001u, 0x80008000u); }
 
     // Two neighbours, whose first byte is `at` of a word without signs.
     DEV static u32 neighbours(u32 w, u32 at, i32 zero) {

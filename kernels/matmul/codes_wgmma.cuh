@@ -1,5 +1,5 @@
 // Products by weights that stay codes, by wgmma with TMA, for sm_90a. The weights are the first operand of the instruction, from
-// registers: a lane reads codes where they are stored, one stage ahead, and makes them floats while the other warpgroups multiply.
+// registers: a lane reads codes where they are stored, two stages ahead, and makes them floats while the stage before is multiplied.
 // Rows are the second operand: one warp copies them. A block makes GROUPS times 64 columns of ROWS rows; SPLIT blocks share the depth
 // of a tile where it is more than 1. `Tile` is the structure of these constants, with the instruction, `multiply`, and its type, Mma.
 #pragma once
@@ -77,6 +77,18 @@ template <class K> struct CodeGroups {
             }
         }
 
+        // The operands of a stage, made where this stands.
+        DEV void all_operands(u32 (&to)[4][4]) const {
+#pragma unroll
+            for (u32 s = 0u; s < 4u; s++) {
+                operands(to[s], s);
+#pragma unroll
+                for (u32 q = 0u; q < 4u; q++) {
+                    asm volatile("" : "+r"(to[s][q])::"memory");
+                }
+            }
+        }
+
         // The operands of 16 of the depth, from `step` times 16 on.
         DEV void operands(u32 (&to)[4], u32 step) const {
             const u32 part = K::ONE_PART ? 0u : step;
@@ -85,7 +97,8 @@ template <class K> struct CodeGroups {
             for (u32 q = 0u; q < 4u; q++) {
                 const u32 half = q % 2u;
                 const u32 w = words[half][step * 2u + q / 2u] ^ Unsigned<K>::TURN;
-                to[q] = Values::neighbours(w, at, scale[half][part], K::HAS_ZERO ? zero[half][K::HAS_ZERO ? part : 0u] : 0);
+                const i32 less = K::HAS_ZERO ? zero[half][K::HAS_ZERO ? part : 0u] : 0;
+                to[q] = Values::scaled(Values::neighbours(w, at, less), scale[half][part]);
             }
         }
     };
@@ -106,17 +119,11 @@ template <class K> struct CodeGroups {
     DEV static void multiply_all(Sums& sum, const K& k, const CodesParams& p, u32 column, u32 first, u32 steps) {
         const u32 output = column + threadIdx.x / 32u % 4u * 16u;
         Codes codes;
-        if (steps > 0u) {
-            codes.read(k, p, output, first * BK);
-        }
-#pragma unroll 1
-        for (u32 step = 0u; step < steps; step++) {
+        // The operands of a stage and those of the next one, in turns: registers of a product in progress are not written.
+        u32 even[4][4] = {};
+        u32 odd[4][4] = {};
+        const auto multiply = [&](u32 step, const u32 (&weights)[4][4], u32 (&next)[4][4]) {
             const u32 stage = step % STAGES;
-            u32 weights[4][4];
-#pragma unroll
-            for (u32 s = 0u; s < 4u; s++) {
-                codes.operands(weights[s], s);
-            }
             barrier_wait(full(stage), step / STAGES & 1u);
             settle_all(sum);
             asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -126,12 +133,29 @@ template <class K> struct CodeGroups {
             }
             asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
             if (step + 1u < steps) {
-                codes.read(k, p, output, (first + step + 1u) * BK);
+                codes.all_operands(next);
+            }
+            if (step + 2u < steps) {
+                codes.read(k, p, output, (first + step + 2u) * BK);
             }
             asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
             settle_all(sum);
             if (threadIdx.x % 32u == 0u) {
                 barrier_arrive(empty(stage));
+            }
+        };
+        if (steps > 0u) {
+            codes.read(k, p, output, first * BK);
+            codes.all_operands(even);
+        }
+        if (steps > 1u) {
+            codes.read(k, p, output, (first + 1u) * BK);
+        }
+#pragma unroll 1
+        for (u32 step = 0u; step < steps; step += 2u) {
+            multiply(step, even, odd);
+            if (step + 1u < steps) {
+                multiply(step + 1u, odd, even);
             }
         }
     }

@@ -70,7 +70,7 @@ pub fn families() -> Vec<Family> {
         family(
             "Products by weights that stay codes, by wgmma",
             "`wgmma` on rows that TMA copies; the weights are the first operand, from registers, made floats from codes of 4 or 8 \
-             bits that every lane reads a stage ahead; sm_90a. Swizzle of 128 bytes.",
+             bits that every lane reads two stages ahead; sm_90a. Swizzle of 128 bytes.",
             of("matmul_codes", wgmma::codes_table::ROWS, |t: &CodesTile, tactic| t.listed(tactic)),
         ),
         family(

@@ -7,7 +7,7 @@ use kiln_codegen::Kernel;
 #[rustfmt::skip]
 tile_kernels! { Tile, "wgmma_":
     "192x128" [matmul_codes] Tile { rows: 192, groups: 2, stages: 8, split: 1 };
-    "128x192" [matmul_codes] Tile { rows: 128, groups: 3, stages: 8, split: 1 };
+    "96x192" [matmul_codes] Tile { rows: 96, groups: 3, stages: 8, split: 1 };
     "128x128" [matmul_codes] Tile { rows: 128, groups: 2, stages: 8, split: 1 };
     "64x128" [matmul_codes] Tile { rows: 64, groups: 2, stages: 12, split: 1 };
     "128x128_split2" [matmul_codes] Tile { rows: 128, groups: 2, stages: 8, split: 2 };
