@@ -5,7 +5,7 @@
     reduced.py ranges --kiln K --peers peers.py NAME..   calibration tables of networks, on the processor, at a batch of 4
     reduced.py export --kiln K --peers peers.py NAME..   networks alone, for later calls; uses no GPU
     reduced.py networks --kiln K --peers peers.py NAME.. f16, and with int8 or fp8 permitted as well; ranges from tables of `--ranges`, or
-                                                         calibrated on the inputs
+                                                         calibrated on the inputs; `--kinds f16,int4` has matrices in blocks of 128 codes
 
 A network is called MODEL:bN, its table MODEL.cache. Without a GPU, `--backend cpu` runs everything but the peers. Times are medians of
 rounds that take turns; a network's error is that of its first output against f32, beside the share of rows with the same greatest
@@ -160,6 +160,42 @@ def exported(o, name):
     return where, module, args, peers.error
 
 
+def four_bits(path, to, block=128):
+    """The network with matrices of products as codes of 4 bits, in blocks along the depth."""
+    import numpy as np
+    import onnx
+    from onnx import TensorProto as T
+    from onnx import helper, numpy_helper
+
+    model = onnx.load(path)
+    g, nodes = model.graph, []
+    weights = {t.name: t for t in g.initializer}
+    for node in g.node:
+        turned = node.op_type == "Gemm" and any(a.name == "transB" and a.i for a in node.attribute)
+        w = weights.get(node.input[1]) if node.op_type == "MatMul" or turned else None
+        axis = 1 if turned else 0
+        if w is not None and len(w.dims) == 2 and w.dims[axis] % block == 0:
+            a = numpy_helper.to_array(w).astype(np.float32)
+            parts = (a.shape[0], -1, block) if turned else (-1, block, a.shape[1])
+            scale = np.maximum(np.abs(a.reshape(parts)).max(axis + 1, keepdims=True) / 7, 1e-8)
+            codes = np.clip(np.rint(a.reshape(parts) / scale), -8, 7).astype(np.int8).reshape(-1)
+            packed = ((codes[0::2] & 15) | (codes[1::2] & 15) << 4).astype(np.uint8)
+            name = f"{w.name}_codes_of_{len(nodes)}"
+            g.initializer.append(helper.make_tensor(name, T.INT4, a.shape, packed.tobytes(), raw=True))
+            g.initializer.append(numpy_helper.from_array(scale.squeeze(axis + 1), name + "_scale"))
+            nodes.append(helper.make_node("DequantizeLinear", [name, name + "_scale"], [name + "_wide"], axis=axis, block_size=block))
+            node.input[1] = name + "_wide"
+        nodes.append(node)
+    used = {x for n in nodes for x in n.input}
+    kept = [t for t in g.initializer if t.name in used]
+    del g.node[:], g.initializer[:]
+    g.node.extend(nodes)
+    g.initializer.extend(kept)
+    for opset in model.opset_import:
+        opset.version = max(opset.version, 21) if opset.domain == "" else opset.version
+    onnx.save(model, to)
+
+
 def table(folder, name):
     """The file of a network's ranges, whatever its batch."""
     return os.path.join(folder, name.split(":")[0] + ".cache")
@@ -189,13 +225,16 @@ def networks(o):
         module.cpu()
         known = o.ranges and os.path.exists(table(o.ranges, name))
         by = ["--calibration-cache", table(o.ranges, name)] if known else ["--calibrate", path("inputs.npz"), "--calibrator", o.calibrator]
-        kinds = {"f16": ["--fp16"], "f16+int8": ["--fp16", "--int8", *by], "f16+fp8": ["--fp16", "--fp8", *by]}
+        kinds = {"f16": ["--fp16"], "f16+int4": ["--fp16"], "f16+int8": ["--fp16", "--int8", *by], "f16+fp8": ["--fp16", "--fp8", *by]}
         kinds = {kind: kinds[kind] for kind in kinds if kind.split("+")[-1] in o.kinds.split(",")}
         engines = {}
         for kind, flags in kinds.items():
             engine = path(kind + ".kiln")
             try:
-                report, seconds = build(o, path("model.onnx"), engine, *flags)
+                if kind.endswith("int4"):
+                    four_bits(path("model.onnx"), path("model_int4.onnx"))
+                model = path("model_int4.onnx" if kind.endswith("int4") else "model.onnx")
+                _, seconds = build(o, model, engine, *flags)
                 command([o.kiln, "run", engine, "--inputs", path("inputs.npz"), "--save-outputs", path("outputs.npz"), "--json"], o.limit)
                 found = torch.from_numpy(np.load(path("outputs.npz"))["output_0"]).float()
                 same = (found.flatten(1).argmax(1) == wanted.flatten(1).argmax(1)).float().mean().item()
