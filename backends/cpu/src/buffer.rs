@@ -29,7 +29,12 @@ impl Options {
 /// The unit of storage: one cache line.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
-struct Line([u8; 64]);
+pub struct Line([u8; 64]);
+
+impl Line {
+    /// Elements of four bytes of a line.
+    pub const WORDS: usize = 16;
+}
 
 /// Free buffers of one context, by capacity in lines.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! The threads of a device, and loops that they share.
 //!
-//! A loop is shared between the calling thread and workers that wait for one. Work that is begun inside of a loop's body stays on its
-//! thread. What a loop computes never depends on which thread takes which index.
+//! A loop is shared between the calling thread and workers that wait for one. Each begins with a part of the indices that is its own in
+//! all loops, so that loops over the same memory find it in the thread's cache, and then helps with those of the others. Work that is
+//! begun inside of a loop's body stays on its thread. What a loop computes never depends on which thread takes which index.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -14,6 +15,9 @@ use std::time::{Duration, Instant};
 
 /// Time that a worker looks for the next loop before it sleeps: steps of a network follow each other within it.
 const SPIN: Duration = Duration::from_micros(100);
+
+/// Parts of a loop at most; of more threads, some begin with the same one.
+const PARTS: usize = 16;
 
 /// Workers that wait for loops.
 pub(crate) struct Threads {
@@ -44,9 +48,15 @@ struct Slot {
 struct Job<'a> {
     body: &'a (dyn Fn(usize) + Sync),
     len: usize,
-    next: AtomicUsize,
+    /// Number of parts, and the next index of each.
+    parts: usize,
+    next: [Next; PARTS],
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
+
+/// An index on a line of the cache of its own.
+#[repr(align(64))]
+struct Next(AtomicUsize);
 
 /// Address of the present loop.
 #[derive(Clone, Copy)]
@@ -63,23 +73,38 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Job<'_> {
-    /// Takes indices until none is left. A panic ends the loop for all.
-    fn work(&self) {
+impl<'a> Job<'a> {
+    /// A loop of at least one index, for so many threads.
+    fn new(len: usize, threads: usize, body: &'a (dyn Fn(usize) + Sync)) -> Job<'a> {
+        let parts = threads.clamp(1, PARTS.min(len.max(1)));
+        let next = std::array::from_fn(|part| Next(AtomicUsize::new(start(len, parts, part.min(parts)))));
+        Job { body, len, parts, next, panic: Mutex::new(None) }
+    }
+
+    /// Takes indices until none is left, those of the thread's own part first. A panic ends the loop for all.
+    fn work(&self, thread: usize) {
         let done = catch_unwind(AssertUnwindSafe(|| {
-            loop {
-                let i = self.next.fetch_add(1, Ordering::Relaxed);
-                if i >= self.len {
-                    return;
+            for part in (0..self.parts).map(|i| (thread + i) % self.parts) {
+                let end = start(self.len, self.parts, part + 1);
+                loop {
+                    let i = self.next[part].0.fetch_add(1, Ordering::Relaxed);
+                    if i >= end {
+                        break;
+                    }
+                    (self.body)(i);
                 }
-                (self.body)(i);
             }
         }));
         if let Err(payload) = done {
-            self.next.store(self.len, Ordering::Relaxed);
+            self.next.iter().for_each(|n| n.0.store(self.len, Ordering::Relaxed));
             lock(&self.panic).get_or_insert(payload);
         }
     }
+}
+
+/// The first index of a part of a loop.
+fn start(len: usize, parts: usize, part: usize) -> usize {
+    len / parts * part + (len % parts).min(part)
 }
 
 impl Threads {
@@ -88,7 +113,7 @@ impl Threads {
         let shared: Arc<Shared> = Arc::default();
         let spawn = |i: usize| {
             let shared = shared.clone();
-            std::thread::Builder::new().name(format!("kiln-cpu-{i}")).spawn(move || shared.serve()).ok()
+            std::thread::Builder::new().name(format!("kiln-cpu-{i}")).spawn(move || shared.serve(i)).ok()
         };
         let workers = (1..count).map_while(spawn).collect();
         Arc::new(Threads { shared, workers, busy: AtomicBool::new(false) })
@@ -112,7 +137,7 @@ impl Threads {
     }
 
     fn share(&self, len: usize, body: &(dyn Fn(usize) + Sync)) {
-        let job = Job { body, len, next: AtomicUsize::new(0), panic: Mutex::new(None) };
+        let job = Job::new(len, self.count(), body);
         let address = JobRef((&raw const job).cast::<Job<'static>>());
         {
             let mut slot = lock(&self.shared.slot);
@@ -122,7 +147,7 @@ impl Threads {
                 self.shared.wake.notify_all();
             }
         }
-        job.work();
+        job.work(0);
         // Nobody enters any more; who is inside leaves before the job does.
         lock(&self.shared.slot).job = None;
         let start = Instant::now();
@@ -155,8 +180,8 @@ impl Drop for Threads {
 }
 
 impl Shared {
-    /// A worker's life.
-    fn serve(&self) {
+    /// The life of a worker.
+    fn serve(&self, number: usize) {
         let mut seen = 0;
         loop {
             let start = Instant::now();
@@ -177,7 +202,7 @@ impl Shared {
             self.inside.fetch_add(1, Ordering::AcqRel);
             drop(slot);
             // SAFETY: the job was registered under the lock together with `inside`, and `share` returns only once `inside` is 0.
-            unsafe { &*job.0 }.work();
+            unsafe { &*job.0 }.work(number);
             self.inside.fetch_sub(1, Ordering::AcqRel);
         }
     }
@@ -284,6 +309,23 @@ mod tests {
                     assert!(all.iter().enumerate().all(|(i, &x)| x == i / 3 + 1), "{all:?}");
                 }
             });
+        }
+    }
+
+    #[test]
+    fn parts_have_all_indices_and_about_as_many_each() {
+        for (len, threads) in [(1, 2), (2, 2), (7, 3), (8, 3), (100, 7), (1000, 40)] {
+            let job = Job::new(len, threads, &|_| {});
+            let starts: Vec<_> = (0..=job.parts).map(|p| start(len, job.parts, p)).collect();
+            assert_eq!((starts[0], starts[job.parts], job.parts), (0, len, threads.min(len).min(PARTS)));
+            let sizes: Vec<_> = starts.windows(2).map(|w| w[1] - w[0]).collect();
+            assert!(
+                sizes.iter().all(|s| (len / job.parts..=len.div_ceil(job.parts)).contains(s)),
+                "{sizes:?}"
+            );
+            assert!(
+                job.next[..job.parts].iter().zip(&starts).all(|(n, s)| n.0.load(Ordering::Relaxed) == *s)
+            );
         }
     }
 

@@ -206,7 +206,7 @@ impl Fold<f32> for Weighted<'_> {
 
 vectorized! {
     /// All rows of the output of one plane.
-    pub fn rows(x: &[f32], plane: &Plane<'_>, weights: &[f32], initial: f32, y: &mut [f32]) {
+    fn rows(x: &[f32], plane: &Plane<'_>, weights: &[f32], initial: f32, y: &mut [f32]) {
         plane.fold::<f32, Weighted<'_>, FMA>(x, &Weighted(&weights[..plane.taps.len()], initial), y);
     }
 }

@@ -93,21 +93,26 @@ pub fn gemm_into(
     let parts = Parts::new(c);
     let c = Target::new(&parts, stride, first);
     let job = Job { s, a, bias, micro, depth: how.depth.clamp(1, s.k), c, tail: how.tail };
-    let there = b.strided().map_or(0, |b| in_place(s, b, micro.nr));
-    if let Some(b) = b.strided().filter(|_| there > 0) {
-        job.run(0..there, Columns { data: b.data, pitch: b.row, step: micro.nr });
-    }
-    if there == s.n {
+    if let Some((b, there)) = b.strided().map(|b| (b, in_place(s, b, micro.nr))).filter(|(_, n)| *n > 0) {
+        let columns = Columns { data: b.data, pitch: b.row, step: micro.nr, last: None };
+        if there == s.n {
+            job.run(0..s.n, columns);
+            return Ok(());
+        }
+        let mut memory = scratch(how.pool, micro.nr * s.k, "the last columns of a product")?;
+        let panel = floats_mut(&mut memory);
+        b.pack(0..s.k, there..s.n, micro.nr, panel);
+        job.run(0..s.n, Columns { last: Some((there / micro.nr, &*panel)), ..columns });
         return Ok(());
     }
-    if s.m * s.k <= BLOCK && s.n - there >= 4 * micro.nr {
-        job.by_columns(there..s.n, b);
+    if s.m * s.k <= BLOCK && s.n >= 4 * micro.nr {
+        job.by_columns(b);
         return Ok(());
     }
     let at_once = (PACKED / s.k / micro.nr).max(threads::count()) * micro.nr;
-    let wide = at_once.min((s.n - there).next_multiple_of(micro.nr));
+    let wide = at_once.min(s.n.next_multiple_of(micro.nr));
     let mut memory = scratch(how.pool, wide * s.k, "packed columns of a product")?;
-    for j in (there..s.n).step_by(wide) {
+    for j in (0..s.n).step_by(wide) {
         let cols = j..s.n.min(j + wide);
         let panels = &mut floats_mut(&mut memory)[..cols.len().next_multiple_of(micro.nr) * s.k];
         pack(s, j, b, micro.nr, panels);
@@ -221,7 +226,7 @@ pub unsafe fn alone(s: Size, a: &Strided<'_>, b: &Strided<'_>, c: Target<'_>, ro
     let job = Job { s, a, bias: Bias::None, micro, depth: DEPTH.min(s.k), c, tail: None };
     let strips = s.m.div_ceil(micro.strip(s.m));
     if in_place(s, b, micro.nr) == s.n {
-        let columns = Columns { data: b.data, pitch: b.row, step: micro.nr };
+        let columns = Columns { data: b.data, pitch: b.row, step: micro.nr, last: None };
         return job.block(0..strips, &(0..s.n), columns, &Checkpoints::here());
     }
     let len = s.n.next_multiple_of(micro.nr) * s.k;
@@ -239,11 +244,28 @@ struct Columns<'a> {
     data: &'a [f32],
     pitch: usize,
     step: usize,
+    /// The number of the last panel, and its elements, where they are packed and the others are not.
+    last: Option<(usize, &'a [f32])>,
 }
 
 impl<'a> Columns<'a> {
     fn packed(data: &'a [f32], nr: usize, k: usize) -> Columns<'a> {
-        Columns { data, pitch: nr, step: nr * k }
+        Columns { data, pitch: nr, step: nr * k, last: None }
+    }
+
+    /// The panels from one on.
+    fn from(self, panel: usize) -> Columns<'a> {
+        let last = self.last.map(|(i, data)| (i - panel, data));
+        Columns { data: &self.data[panel * self.step..], last, ..self }
+    }
+
+    /// A block of the depth of a panel of `nr` columns.
+    fn panel(&self, i: usize, depth: &Range<usize>, nr: usize) -> Panel<'a, f32> {
+        let (data, pitch) = match self.last {
+            Some((last, data)) if last == i => (data, nr),
+            _ => (&self.data[i * self.step..], self.pitch),
+        };
+        Panel { data: &data[depth.start * pitch..], pitch, depth: depth.len() }
     }
 }
 
@@ -281,23 +303,23 @@ impl Job<'_> {
             let (block, band) = (task / bands, task % bands);
             let at = block * width;
             let now = cols.start + at..cols.end.min(cols.start + at + width);
-            let columns = Columns { data: &columns.data[at / nr * columns.step..], ..columns };
+            let columns = columns.from(at / nr);
             self.block(band * high..strips.min((band + 1) * high), &now, columns, &points);
         });
     }
 
     /// Computes columns by a left matrix that the cache holds; each task packs its own.
-    fn by_columns(&self, cols: Range<usize>, b: &dyn Right) {
+    fn by_columns(&self, b: &dyn Right) {
         let Micro { nr, .. } = self.micro;
-        let Size { m, k, .. } = self.s;
+        let Size { m, n, k } = self.s;
         let points = Checkpoints::here();
         let strips = m.div_ceil(self.micro.strip(m));
-        let most = cols.len().div_ceil(4 * threads::count()).div_ceil(nr);
+        let most = n.div_ceil(4 * threads::count()).div_ceil(nr);
         let panels = (BLOCK / 2 / k / nr).clamp(1, most.max(1));
-        threads::ranges(cols.len().div_ceil(panels * nr), 1, |blocks| {
+        threads::ranges(n.div_ceil(panels * nr), 1, |blocks| {
             let mut room = vec![0f32; panels * nr * k];
-            for at in blocks.map(|i| cols.start + i * panels * nr) {
-                let now = at..cols.end.min(at + panels * nr);
+            for at in blocks.map(|i| i * panels * nr) {
+                let now = at..n.min(at + panels * nr);
                 for (i, out) in room.chunks_exact_mut(nr * k).enumerate().take(now.len().div_ceil(nr)) {
                     let j = at + i * nr;
                     b.pack(0..k, j..now.end.min(j + nr), nr, out);
@@ -356,8 +378,7 @@ impl Job<'_> {
         let nr = self.micro.nr;
         let first = depth.start == 0;
         for (s, j) in cols.clone().step_by(nr).enumerate() {
-            let data = &columns.data[s * columns.step + depth.start * columns.pitch..];
-            let b = Panel { data, pitch: columns.pitch, depth: depth.len() };
+            let b = columns.panel(s, depth, nr);
             let width = nr.min(cols.end - j);
             let start = match self.bias {
                 Bias::Columns(bias) if first => Start::Columns(&bias[j..j + width]),

@@ -1,15 +1,17 @@
 //! Panels of right matrices that are weights: packed in the first run and kept for all later ones, of all contexts.
 
 use super::pointwise::tail::At;
-use crate::buffer::{Pool, afford};
-use bytemuck::Pod;
+use crate::buffer::{Line, Pool, afford};
+use bytemuck::{Pod, Zeroable};
 use kiln_backend::BackendError;
 use kiln_ir::budget::Reservation;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Packed panels of one matrix: elements of four bytes.
 pub struct Panels {
-    data: Vec<u32>,
+    /// Whole lines of the cache: a vector of elements is inside of one.
+    lines: Vec<Line>,
+    len: usize,
     _held: Reservation,
 }
 
@@ -17,14 +19,16 @@ impl Panels {
     /// Panels of `len` elements of four bytes.
     pub fn new<T: Pod>(len: usize, pack: impl FnOnce(&mut [T])) -> Result<Panels, BackendError> {
         let held = afford((len as u64).saturating_mul(4), "packed columns of a product")?;
-        let mut data = vec![0u32; len];
-        pack(bytemuck::try_cast_slice_mut(&mut data).unwrap_or_default());
-        Ok(Panels { data, _held: held })
+        let mut lines = vec![Line::zeroed(); len.div_ceil(Line::WORDS)];
+        let all: &mut [T] = bytemuck::try_cast_slice_mut(&mut lines).unwrap_or_default();
+        pack(all.get_mut(..len).unwrap_or_default());
+        Ok(Panels { lines, len, _held: held })
     }
 
     /// The elements.
     pub fn data<T: Pod>(&self) -> &[T] {
-        bytemuck::try_cast_slice(&self.data).unwrap_or_default()
+        let all: &[T] = bytemuck::try_cast_slice(&self.lines).unwrap_or_default();
+        all.get(..self.len).unwrap_or_default()
     }
 }
 

@@ -46,6 +46,7 @@ mod plane;
 pub(crate) mod pointwise;
 mod pool;
 mod pool_indices;
+mod pool_planes;
 mod pool_sums;
 mod ragged;
 mod random;

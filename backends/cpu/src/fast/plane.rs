@@ -138,6 +138,19 @@ impl<'a> Plane<'a> {
     }
 }
 
+/// Copies the first of each pair, `N` at a time; the last ones overlap with those before them.
+#[inline(always)]
+fn firsts<T: Copy, const N: usize>(pairs: &[[T; 2]], to: &mut [T]) {
+    let mut next = 0;
+    while next < to.len() {
+        let at = next.min(to.len() - N);
+        next = at + N;
+        if let Some(pairs) = pairs[at..].first_chunk::<N>() {
+            to[at..next].copy_from_slice(&pairs.map(|pair| pair[0]));
+        }
+    }
+}
+
 vectorized! {
     /// Writes elements of a row from its place `at` on, in a row where every `step`-th element comes first, then those after them.
     pub fn spread<T: Copy>(line: &[T], to: &mut [T], at: usize, step: usize) {
@@ -152,8 +165,9 @@ vectorized! {
                     let (pairs, last) = from.as_chunks::<2>();
                     let n = pairs.len().min(to.len());
                     let (pairs, whole) = (&pairs[..n], &mut to[..n]);
-                    for i in 0..n {
-                        whole[i] = pairs[i][0];
+                    match n {
+                        NARROW.. => firsts::<T, NARROW>(pairs, whole),
+                        _ => firsts::<T, 1>(pairs, whole),
                     }
                     if let ([x], Some(to)) = (last, to.get_mut(n)) {
                         *to = *x;

@@ -1,11 +1,10 @@
 //! `pool`: the rows of a window are combined side by side first, then the elements of the combined row that windows hold.
 
-use super::depthwise;
 use super::element::{has, with_element};
-use super::plane::{Fold, Plane};
+use super::pool_planes::{Join, Rows, divide};
 use super::short;
 use super::simd::vectorized;
-use super::windows::{Spatial, spatial, volume};
+use super::windows::{Spatial, spatial};
 use super::{NodeCx, Types};
 use crate::threads::{self, Parts};
 use crate::value::Out;
@@ -199,18 +198,7 @@ impl Job<'_> {
         if self.halves() {
             return self.tops_of_pairs(x, y);
         }
-        let plane = Plane::new(self.axes);
-        let (inputs, windows) = (volume(self.axes, |a| a.input), volume(self.axes, |a| a.output));
-        let (count, parts, points) = (y.len() / windows, Parts::new(y), Checkpoints::here());
-        threads::ranges(count, TASK.div_ceil(windows * plane.taps.len()), |planes| {
-            let mut padded = vec![T::LEAST; plane.size];
-            for i in planes {
-                points.pass();
-                plane.pad(&x[i * inputs..(i + 1) * inputs], &mut padded);
-                // SAFETY: each plane belongs to one range.
-                top_plane(&padded, &plane, unsafe { parts.part(i * windows, (i + 1) * windows) });
-            }
-        });
+        Rows::new(self.axes).planes(Highest, x, y, |_| {});
     }
 
     /// Whether windows along rows and columns are two elements each, one behind the other.
@@ -281,28 +269,14 @@ impl Job<'_> {
         });
     }
 
-    /// Means of few taps, plane by plane: sums are those of a convolution with ones.
+    /// Means of few taps, plane by plane.
     fn plane_means(&self, x: &[f32], y: &mut [f32], count: impl Fn(&Axis<i64>, i64) -> i64) {
         let [d, h, w] = self.axes;
         let counts = |a: &Axis<i64>| (0..a.output).map(|o| count(a, o)).collect::<Vec<_>>();
         let [deep, high, wide] = [d, h, w].map(counts);
         let lines = deep.iter().flat_map(|z| high.iter().map(move |y| z * y));
-        let parts: Vec<f32> = lines.flat_map(|l| wide.iter().map(move |x| (l * x).max(1) as f32)).collect();
-        let plane = Plane::new(self.axes);
-        let ones = vec![1f32; plane.taps.len()];
-        let inputs = volume(self.axes, |a| a.input);
-        let (all, points) = (Parts::new(y), Checkpoints::here());
-        threads::ranges(x.len() / inputs, TASK.div_ceil(parts.len() * ones.len()), |planes| {
-            let mut padded = vec![0f32; plane.size];
-            for i in planes {
-                points.pass();
-                plane.pad(&x[i * inputs..(i + 1) * inputs], &mut padded);
-                // SAFETY: each plane belongs to one range.
-                let y = unsafe { all.part(i * parts.len(), (i + 1) * parts.len()) };
-                depthwise::rows(&padded, &plane, &ones, 0.0, y);
-                y.iter_mut().zip(&parts).for_each(|(y, n)| *y /= n);
-            }
-        });
+        let counts: Vec<f32> = lines.flat_map(|l| wide.iter().map(move |x| (l * x).max(1) as f32)).collect();
+        Rows::new(self.axes).planes(Added, x, y, |y| divide(&counts, y));
     }
 
     /// Calls `done` with the sums of the windows of each row of the output.
@@ -358,24 +332,34 @@ impl Job<'_> {
 }
 
 /// The greatest element.
+#[derive(Clone, Copy)]
 struct Highest;
 
-impl<T: Top> Fold<T> for Highest {
+impl<T: Top> Join<T> for Highest {
     #[inline(always)]
-    fn start(&self) -> T {
+    fn start(self) -> T {
         T::LEAST
     }
 
     #[inline(always)]
-    fn step<const FMA: bool>(&self, made: T, x: T, _: usize) -> T {
-        made.top(x)
+    fn join(self, a: T, b: T) -> T {
+        a.top(b)
     }
 }
 
-vectorized! {
-    /// The greatest elements under all windows of a plane.
-    fn top_plane<T: Top>(x: &[T], plane: &Plane<'_>, y: &mut [T]) {
-        plane.fold::<T, Highest, FMA>(x, &Highest, y);
+/// The sum of elements.
+#[derive(Clone, Copy)]
+struct Added;
+
+impl Join<f32> for Added {
+    #[inline(always)]
+    fn start(self) -> f32 {
+        0.0
+    }
+
+    #[inline(always)]
+    fn join(self, a: f32, b: f32) -> f32 {
+        a + b
     }
 }
 

@@ -1,6 +1,6 @@
 //! Blocks of elements of an expression, from where its inputs are.
 
-use super::code::Code;
+use super::code::{Code, Short};
 use super::lanes::{BLOCK, Lanes};
 use super::walk::Walk;
 use crate::value::Val;
@@ -12,19 +12,18 @@ use kiln_ir::expr::Expr;
 pub(crate) struct Made {
     pub(crate) expr: Expr,
     pub(super) code: Option<Code>,
-    /// The bound, where all of the expression is that floats are raised to one.
-    pub(super) floor: Option<f32>,
+    /// What all of the expression is, where it is a sum or a bound of floats.
+    pub(super) short: Option<Short>,
 }
 
 impl Made {
     /// Takes an expression apart.
     pub(crate) fn new(expr: Expr) -> Made {
         let code = Code::of(&expr);
-        let floor = match expr.inputs[..] {
-            [DType::F32] if expr.result_type() == DType::F32 => code.as_ref().and_then(Code::floor),
-            _ => None,
-        };
-        Made { expr, code, floor }
+        let floats = expr.inputs.iter().chain([&expr.result_type()]).all(|&t| t == DType::F32);
+        let short = code.as_ref().filter(|_| floats).and_then(Code::short);
+        let short = short.filter(|s| expr.inputs.len() == 1 + usize::from(s.sum));
+        Made { expr, code, short }
     }
 }
 
@@ -70,17 +69,27 @@ pub(super) fn block<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_ir::expr::{BinOp, Inst, Scalar};
+    use kiln_ir::expr::{BinOp, Builder};
 
     #[test]
-    fn a_single_bound_from_below_is_found() {
-        let made = |op: BinOp, bound: f64, ty: DType| {
-            let inst = |op: Scalar| Inst { op, ty };
-            let insts = vec![inst(Scalar::Input(0)), inst(Scalar::Float(bound)), inst(Scalar::Bin(op, 0, 1))];
-            Made::new(Expr { inputs: vec![ty], insts, result: 2 }).floor
+    fn sums_and_bounds_are_found() {
+        let of = |ops: &[(BinOp, bool)], bound: f64, ty: DType| {
+            let inputs = 1 + usize::from(ops.iter().any(|(_, other)| *other));
+            let mut b = Builder::new(&vec![ty; inputs]);
+            let mut made = b.input(0);
+            for &(op, other) in ops {
+                let y = if other { b.input(1) } else { b.constant(bound, ty) };
+                made = b.bin(op, made, y);
+            }
+            Made::new(b.finish(made, ty)).short
         };
-        assert_eq!(made(BinOp::Max, 0.5, DType::F32), Some(0.5));
-        assert_eq!(made(BinOp::Min, 0.5, DType::F32), None);
-        assert_eq!(made(BinOp::Max, 0.5, DType::F16), None);
+        let raised = |sum: bool, bound: f32| Some(Short { sum, bound });
+        assert_eq!(of(&[(BinOp::Max, false)], 0.5, DType::F32), raised(false, 0.5));
+        assert_eq!(of(&[(BinOp::Add, true)], 0.5, DType::F32), raised(true, f32::NEG_INFINITY));
+        assert_eq!(of(&[(BinOp::Add, true), (BinOp::Max, false)], 0.5, DType::F32), raised(true, 0.5));
+        assert_eq!(of(&[(BinOp::Min, false)], 0.5, DType::F32), None);
+        assert_eq!(of(&[(BinOp::Add, true), (BinOp::Mul, false)], 0.5, DType::F32), None);
+        assert_eq!(of(&[(BinOp::Max, false), (BinOp::Add, true)], 0.5, DType::F32), None);
+        assert_eq!(of(&[(BinOp::Max, false)], 0.5, DType::F16), None);
     }
 }

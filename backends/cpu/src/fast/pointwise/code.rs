@@ -127,6 +127,20 @@ fn covered(inst: Inst, args: [DType; 3]) -> bool {
     }
 }
 
+/// A sum of at most two inputs that is raised to a bound.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Short {
+    /// Whether there are two inputs.
+    pub sum: bool,
+    /// The bound; negative infinity if there is none.
+    pub bound: f32,
+}
+
+impl Short {
+    const ALONE: Short = Short { sum: false, bound: f32::NEG_INFINITY };
+    const SUM: Short = Short { sum: true, ..Short::ALONE };
+}
+
 impl Code {
     /// The steps; `None` where an instruction has no loop.
     pub fn of(e: &Expr) -> Option<Code> {
@@ -182,18 +196,30 @@ impl Code {
         Some(code)
     }
 
-    /// The number that a single step raises its input to, if that is all.
-    pub fn floor(&self) -> Option<f32> {
-        let [Step { work: Work::One(Inst { op: Scalar::Bin(BinOp::Max, ..), .. }), args, to }] =
-            self.steps[..]
-        else {
-            return None;
-        };
-        let [From::Input(_), From::Constant(c), _] = args else { return None };
-        match self.constants.get(c)? {
-            (Kind::F, Num::F(x)) if self.result == From::Lane(to) => Some(*x as f32),
+    /// The sum or bound of floats that all steps come to, if that is all.
+    pub fn short(&self) -> Option<Short> {
+        let of = |s: &Step| match s.work {
+            Work::One(Inst { op: Scalar::Bin(op, ..), ty: DType::F32 }) => Some((op, s.args[0], s.args[1])),
             _ => None,
-        }
+        };
+        let (first, rest) = self.steps.split_first()?;
+        let (short, rest, from) = match of(first)? {
+            (BinOp::Add, From::Input(_), From::Input(_)) => (Short::SUM, rest, From::Lane(first.to)),
+            (BinOp::Max, own @ From::Input(_), From::Constant(_)) => (Short::ALONE, &self.steps[..], own),
+            _ => return None,
+        };
+        let (bound, result) = match rest {
+            [] => (f32::NEG_INFINITY, from),
+            [last] => match of(last)? {
+                (BinOp::Max, own, From::Constant(c)) if own == from => match self.constants.get(c)? {
+                    (Kind::F, Num::F(x)) => (*x as f32, From::Lane(last.to)),
+                    _ => return None,
+                },
+                _ => return None,
+            },
+            _ => return None,
+        };
+        (self.result == result).then_some(Short { bound, ..short })
     }
 
     /// A lane that no later step reads, nor this one.

@@ -113,6 +113,26 @@ vectorized! {
     }
 }
 
+vectorized! {
+    /// Adds as many others to floats, and raises the sums to a bound; NaN stays.
+    pub fn raise_sum(y: &mut [f32], others: &[f32], bound: f32) {
+        let n = y.len().min(others.len());
+        let (blocks, rest) = y[..n].as_chunks_mut::<BLOCK>();
+        let (summands, last) = others[..n].as_chunks::<BLOCK>();
+        for (y, x) in blocks.iter_mut().zip(summands) {
+            let old = short::old(y);
+            for l in 0..BLOCK {
+                let sum = old[l] + x[l];
+                y[l] = if bound > sum { bound } else { sum };
+            }
+        }
+        for (y, x) in rest.iter_mut().zip(last) {
+            let sum = *y + x;
+            *y = if bound > sum { bound } else { sum };
+        }
+    }
+}
+
 /// A periodic function of numbers that are too far for the fast one.
 #[inline(always)]
 fn distant(x: &[f32], y: &mut [f32], f: fn(f64) -> f64) {

@@ -55,21 +55,35 @@ impl<'a> At<'a> {
 
     /// Memory of one task.
     pub fn room(&self) -> Lanes<'a> {
-        match self.floor() {
+        match self.short() {
             Some(_) => Lanes::none(),
             None => Lanes::new(&self.tail.made.expr, self.tail.made.code.as_ref()),
         }
     }
 
-    /// The bound, where all of the expression is that the kernel's floats are raised to one.
-    fn floor(&self) -> Option<f32> {
-        self.tail.made.floor.filter(|_| matches!(self.tail.sources[..], [Source::Output]))
+    /// The bound and the other summands, where all of the expression is that the kernel's floats are added to as many others, if at all,
+    /// and raised to a bound.
+    fn short(&self) -> Option<(f32, Option<&'a [f32]>)> {
+        let short = self.tail.made.short?;
+        match &self.tail.sources[..] {
+            [Source::Output] if !short.sum => Some((short.bound, None)),
+            [Source::Output, Source::Given(v, walk)] | [Source::Given(v, walk), Source::Output]
+                if short.sum =>
+            {
+                walk.is_whole().then(|| v.view())?.map(|v| (short.bound, Some(v)))
+            }
+            _ => None,
+        }
     }
 
     /// Computes elements, from one on, in the place of the kernel's.
     pub fn apply(&self, room: &mut Lanes<'a>, start: usize, part: &mut [f32]) {
-        if let Some(bound) = self.floor() {
-            return loops::raise(part, bound);
+        match self.short() {
+            Some((bound, None)) => return loops::raise(part, bound),
+            Some((bound, Some(others))) => {
+                return loops::raise_sum(part, &others[self.first + start..], bound);
+            }
+            None => {}
         }
         for (i, part) in part.chunks_mut(BLOCK).enumerate() {
             let at = self.first + start + i * BLOCK;

@@ -27,6 +27,11 @@ impl Walk {
         Walk { dims }
     }
 
+    /// Whether the input has all elements of the output in their order.
+    pub fn is_whole(&self) -> bool {
+        matches!(self.dims[..], [(_, 1)])
+    }
+
     /// The number of elements after which all of them come again, if the input is one line of elements, or one element.
     pub fn period(&self) -> Option<usize> {
         let ((inner, step), outer) = self.dims.split_last()?;
@@ -55,6 +60,13 @@ impl Walk {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn inputs_of_all_elements_are_whole() {
+        let whole = |shape: &[usize], to: &[usize]| Walk::new(shape, to).is_whole();
+        assert!(whole(&[2, 3], &[2, 3]) && whole(&[3], &[1, 3]));
+        assert!(!whole(&[3], &[2, 3]) && !whole(&[2, 1], &[2, 3]) && !whole(&[1], &[1]));
+    }
 
     #[test]
     fn lines_come_again() {
