@@ -4,8 +4,8 @@
 Both have two threads. Each round times one after the other, so that other load on the machine meets both; the table shows the
 least time of all rounds. The script fails where a model does not run, or results differ by more than 2 %.
 
-Memory is the most that a process held: of `kiln bench` as a whole, of ONNX Runtime without what Python
-and its packages held before the session began. Models are those of nets.py, the CNNs that scripts/setup.sh puts in .cache, and
+Memory is the most that a process held, inputs and outputs with it: of `kiln bench` as a whole, of ONNX Runtime without what Python and
+its packages held before the inputs were read. Models are those of nets.py, the CNNs that scripts/setup.sh puts in .cache, and
 LeNet. Needs the Python packages onnx, onnxruntime and numpy: PYTHONPATH=.cache/peer has them.
 """
 import argparse
@@ -39,12 +39,12 @@ def peer(model, arrays, results):
     """Serves times of ONNX Runtime, a process of its own: seconds in, the least time of a run out."""
     import numpy as np  # pylint: disable=import-outside-toplevel
     import onnxruntime as ort  # pylint: disable=import-outside-toplevel
+    before = status("VmRSS")
     inputs = dict(np.load(arrays))
     options = ort.SessionOptions()
     one = os.environ["KILN_THREADS"] == "1"
     clock = time.process_time if one else time.perf_counter
     options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = 1 if one else 2, 1, 3
-    before = status("VmRSS")
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     names = [o.name for o in session.get_outputs()]
     np.savez(results, **dict(zip((n.replace("/", "_") for n in names), session.run(None, inputs))))

@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use kiln::{DType, Tensor};
 use kiln_npz::{Array, Compression, NpyType};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -67,14 +68,12 @@ impl From<Failure> for Stopped {
     }
 }
 
-/// Writes tensors as an archive.
+/// Writes tensors as an archive, one after the other.
 pub fn write_archive(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), Failure> {
-    let fail = |source| Failure::Arrays { path: path.to_owned(), source };
-    let mut arrays = BTreeMap::new();
-    for (name, t) in tensors {
-        arrays.insert(name.clone(), array(t).map_err(fail)?);
-    }
-    kiln_npz::write_npz(path, &arrays, Compression::Stored).map_err(fail)
+    let sorted: BTreeMap<&str, &Tensor> = tensors.iter().map(|(name, t)| (name.as_str(), t)).collect();
+    let arrays = sorted.into_iter().map(|(name, t)| (name, array(t).map(Cow::Owned)));
+    let written = kiln_npz::write_npz_from(path, arrays, Compression::Stored);
+    written.map_err(|source| Failure::Arrays { path: path.to_owned(), source })
 }
 
 /// One array: a `.npy` file, or `archive.npz:array`.

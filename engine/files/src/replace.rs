@@ -4,7 +4,7 @@ use crate::read::{not_regular, open_regular};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// The end of the names of temporary files.
@@ -132,6 +132,12 @@ impl Write for Replacement {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl Seek for Replacement {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.as_mut().ok_or_else(|| io::Error::other("already committed"))?.seek(to)
     }
 }
 

@@ -1,13 +1,14 @@
 //! Archives: zip files whose entries are arrays.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::io::{Cursor, Read, Seek, Write};
+use std::io::{self, Cursor, Read, Seek, Write};
 use std::path::Path;
 
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-use crate::npy::{read_elements, read_header, write_npy};
+use crate::npy::{head, read_elements, read_header};
 use crate::{Array, NpyType, NpzError};
 
 /// Compression of the entries of a written archive.
@@ -83,10 +84,27 @@ pub fn write_npz(
     arrays: &BTreeMap<String, Array>,
     compression: Compression,
 ) -> Result<(), NpzError> {
-    let bytes = write_npz_bytes(arrays, compression)?;
+    let arrays = arrays.iter().map(|(name, array)| (name.as_str(), Ok(Cow::Borrowed(array))));
+    write_npz_from(path, arrays, compression)
+}
+
+/// As [`write_npz`], with arrays that are made one after the other, in the order of their names, and dropped as soon as they are written.
+pub fn write_npz_from<'a>(
+    path: impl AsRef<Path>,
+    arrays: impl IntoIterator<Item = (&'a str, Result<Cow<'a, Array>, NpzError>)>,
+    compression: Compression,
+) -> Result<(), NpzError> {
     let path = path.as_ref();
-    kiln_files::replace(path, Some(ARCHIVE), &bytes)
-        .map_err(|source| NpzError::Io { path: path.to_owned(), source })
+    let io = |source| NpzError::Io { path: path.to_owned(), source };
+    let file = kiln_files::Replacement::create(path, Some(ARCHIVE)).map_err(io)?;
+    let mut place = Place { inner: std::io::BufWriter::new(file), failed: None };
+    let written = write(&mut place, arrays, compression);
+    if let Some(source) = place.failed {
+        return Err(io(source));
+    }
+    written?;
+    let file = place.inner.into_inner().map_err(|e| io(e.into_error()))?;
+    file.commit().map_err(io)
 }
 
 /// The bytes of an archive.
@@ -94,22 +112,73 @@ pub fn write_npz_bytes(
     arrays: &BTreeMap<String, Array>,
     compression: Compression,
 ) -> Result<Vec<u8>, NpzError> {
+    let arrays = arrays.iter().map(|(name, array)| (name.as_str(), Ok(Cow::Borrowed(array))));
+    let mut bytes = Cursor::new(Vec::new());
+    write(&mut bytes, arrays, compression)?;
+    Ok(bytes.into_inner())
+}
+
+/// The place of an archive that keeps its first error, and takes no more after it: a writer of archives that fails tries to end the archive
+/// when it is dropped, and would say on stderr that it can't.
+struct Place<W> {
+    inner: W,
+    failed: Option<io::Error>,
+}
+
+impl<W> Place<W> {
+    /// What `f` gives, if it does not fail and nothing did before; or else `otherwise`.
+    fn keep<T>(&mut self, otherwise: T, f: impl FnOnce(&mut W) -> io::Result<T>) -> io::Result<T> {
+        if self.failed.is_some() {
+            return Ok(otherwise);
+        }
+        Ok(f(&mut self.inner).unwrap_or_else(|e| {
+            self.failed = Some(e);
+            otherwise
+        }))
+    }
+}
+
+impl<W: Write> Write for Place<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.keep(bytes.len(), |w| w.write_all(bytes).map(|()| bytes.len()))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.keep((), W::flush)
+    }
+}
+
+impl<W: Seek> Seek for Place<W> {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        let otherwise = if let io::SeekFrom::Start(at) = to { at } else { 0 };
+        self.keep(otherwise, |w| w.seek(to))
+    }
+}
+
+/// Writes an archive, entry by entry.
+fn write<'a>(
+    place: impl Write + Seek,
+    arrays: impl IntoIterator<Item = (&'a str, Result<Cow<'a, Array>, NpzError>)>,
+    compression: Compression,
+) -> Result<(), NpzError> {
     let method = match compression {
         Compression::Stored => CompressionMethod::Stored,
         Compression::Deflated => CompressionMethod::Deflated,
     };
-    let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
+    let mut writer = ZipWriter::new(place);
     for (name, array) in arrays {
-        let fail = |source| NpzError::Entry { name: name.clone(), source: Box::new(source) };
-        let bytes = write_npy(array).map_err(fail)?;
+        let fail = |source| NpzError::Entry { name: name.to_owned(), source: Box::new(source) };
+        let array = array.map_err(fail)?;
+        let head = head(&array).map_err(fail)?;
         let options = SimpleFileOptions::default()
             .compression_method(method)
             .last_modified_time(zip::DateTime::default())
-            .large_file(u32::try_from(bytes.len()).is_err());
-        let written = writer.start_file(format!("{name}.npy"), options).map_err(|error| error.to_string());
-        let written = written.and_then(|()| writer.write_all(&bytes).map_err(|error| error.to_string()));
-        written.map_err(|reason| fail(NpzError::Archive(reason)))?;
+            .large_file(u32::try_from(head.len() + array.data.len()).is_err());
+        let started = writer.start_file(format!("{name}.npy"), options).map_err(io::Error::from);
+        let written =
+            started.and_then(|()| writer.write_all(&head)).and_then(|()| writer.write_all(&array.data));
+        written.map_err(|error| fail(NpzError::Archive(error.to_string())))?;
     }
-    let finished = writer.finish().map_err(|error| NpzError::Archive(error.to_string()))?;
-    Ok(finished.into_inner())
+    writer.finish().map_err(|error| NpzError::Archive(error.to_string()))?;
+    Ok(())
 }

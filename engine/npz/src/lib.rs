@@ -11,7 +11,9 @@ mod error;
 mod header;
 mod npy;
 
-pub use archive::{Compression, read_npz, read_npz_bytes, read_npz_where, write_npz, write_npz_bytes};
+pub use archive::{
+    Compression, read_npz, read_npz_bytes, read_npz_where, write_npz, write_npz_bytes, write_npz_from,
+};
 pub use array::Array;
 pub use dtype::NpyType;
 pub use error::NpzError;

@@ -18,6 +18,13 @@ pub fn read_npy(bytes: &[u8]) -> Result<Array, NpzError> {
 
 /// The bytes of an NPY file of format version 1; an error if `data` does not fit type and shape.
 pub fn write_npy(array: &Array) -> Result<Vec<u8>, NpzError> {
+    let mut file = head(array)?;
+    file.extend_from_slice(&array.data);
+    Ok(file)
+}
+
+/// The bytes in front of the elements.
+pub(crate) fn head(array: &Array) -> Result<Vec<u8>, NpzError> {
     array.check()?;
     let mut header = render(array.dtype, &array.shape);
     let padding = 64 - (MAGIC.len() + 4 + header.len() + 1) % 64;
@@ -25,13 +32,7 @@ pub fn write_npy(array: &Array) -> Result<Vec<u8>, NpzError> {
     header.push('\n');
     let length = u16::try_from(header.len())
         .map_err(|_| NpzError::Header(format!("{} dimensions are too many", array.shape.len())))?;
-    let mut file = Vec::with_capacity(MAGIC.len() + 4 + header.len() + array.data.len());
-    file.extend_from_slice(MAGIC);
-    file.extend_from_slice(&[1, 0]);
-    file.extend_from_slice(&length.to_le_bytes());
-    file.extend_from_slice(header.as_bytes());
-    file.extend_from_slice(&array.data);
-    Ok(file)
+    Ok([MAGIC, &[1, 0], &length.to_le_bytes(), header.as_bytes()].concat())
 }
 
 /// Reads one array from a stream of at most `limit` bytes, which it must end. Memory grows with what arrives.
