@@ -5,7 +5,7 @@ Both have two threads. Each round times one after the other, so that other load 
 least time of all rounds. The script fails where a model does not run, or results differ by more than 2 %.
 
 Memory is the most that a process held, inputs and outputs with it: of `kiln bench` as a whole, of ONNX Runtime without what Python and
-its packages held before the inputs were read. Models are those of nets.py, the CNNs that scripts/setup.sh puts in .cache, and
+its packages held before the inputs were read, but with its library's code, as that of the command counts too. Models are those of nets.py, the CNNs that scripts/setup.sh puts in .cache, and
 LeNet. Needs the Python packages onnx, onnxruntime and numpy: PYTHONPATH=.cache/peer has them.
 """
 import argparse
@@ -35,11 +35,23 @@ def status(key):
     return next(int(line.split()[1]) for line in lines if line.startswith(key))
 
 
+def mapped(name):
+    """Kilobytes of files with such a name that this process holds, as a library's code."""
+    held, own = 0, False
+    for line in pathlib.Path("/proc/self/smaps").read_text().splitlines():
+        first, *rest = line.split()
+        if not first.endswith(":"):
+            own = name in line
+        elif own and first == "Rss:":
+            held += int(rest[0])
+    return held
+
+
 def peer(model, arrays, results):
     """Serves times of ONNX Runtime, a process of its own: seconds in, the least time of a run out."""
     import numpy as np  # pylint: disable=import-outside-toplevel
     import onnxruntime as ort  # pylint: disable=import-outside-toplevel
-    before = status("VmRSS")
+    before = status("VmRSS") - mapped("onnxruntime")
     inputs = dict(np.load(arrays))
     options = ort.SessionOptions()
     one = os.environ["KILN_THREADS"] == "1"
