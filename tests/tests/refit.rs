@@ -75,12 +75,22 @@ fn logits(context: &mut ExecutionContext) -> Tensor {
 }
 
 /// A way to give weights to a refitter.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 enum Way<'a> {
     /// Weights of layers by their role, others by name.
     Roles(&'a Weights),
     Names(&'a Weights),
     File(&'a Path),
+}
+
+impl Way<'_> {
+    fn label(&self) -> String {
+        match self {
+            Way::Roles(_) => "roles".into(),
+            Way::Names(_) => "names".into(),
+            Way::File(path) => path.display().to_string(),
+        }
+    }
 }
 
 /// Sets all weights that can be replaced.
@@ -140,10 +150,11 @@ fn there_and_back(label: &str, backend: &Arc<dyn Backend>, plan: Plan, ways: &[[
             });
         }
         for [b, a] in ways {
+            let way = b.label();
             refit(&engine, *b);
-            assert!(logits(&mut context) == of_b, "{label}: B differs from a fresh engine, by {b:?}");
+            assert!(logits(&mut context) == of_b, "{label}: B differs from a fresh engine, by {way}");
             refit(&engine, *a);
-            assert!(logits(&mut context) == of_a, "{label}: A, B, A is not A, by {a:?}");
+            assert!(logits(&mut context) == of_a, "{label}: A, B, A is not A, by {way}");
         }
         done.store(true, Ordering::Relaxed);
     });
