@@ -1,8 +1,8 @@
 //! The threads of a device, and loops that they share.
 //!
-//! A loop is shared between the calling thread and workers that wait for one. Each begins with a part of the indices that is its own in
-//! all loops, so that loops over the same memory find it in the thread's cache, and then helps with those of the others. Work that is
-//! begun inside of a loop's body stays on its thread. What a loop computes never depends on which thread takes which index.
+//! A loop is shared between the calling thread and workers that wait for one. Each begins with its own part of the indices, the same in
+//! all loops, and then helps with those of the others. So loops over the same memory find it in the thread's cache. Work that is begun
+//! inside of a loop's body stays on its thread. What a loop computes never depends on which thread takes which index.
 
 use std::any::Any;
 use std::cell::RefCell;

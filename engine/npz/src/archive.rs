@@ -97,7 +97,7 @@ pub fn write_npz_from<'a>(
     let path = path.as_ref();
     let io = |source| NpzError::Io { path: path.to_owned(), source };
     let file = kiln_files::Replacement::create(path, Some(ARCHIVE)).map_err(io)?;
-    let mut place = Place { inner: std::io::BufWriter::new(file), failed: None };
+    let mut place = Place { inner: std::io::BufWriter::new(file), at: 0, failed: None };
     let written = write(&mut place, arrays, compression);
     if let Some(source) = place.failed {
         return Err(io(source));
@@ -122,36 +122,42 @@ pub fn write_npz_bytes(
 /// when it is dropped, and would say on stderr that it can't.
 struct Place<W> {
     inner: W,
+    /// The position in the archive, which goes on after an error.
+    at: u64,
     failed: Option<io::Error>,
 }
 
 impl<W> Place<W> {
-    /// What `f` gives, if it does not fail and nothing did before; or else `otherwise`.
-    fn keep<T>(&mut self, otherwise: T, f: impl FnOnce(&mut W) -> io::Result<T>) -> io::Result<T> {
-        if self.failed.is_some() {
-            return Ok(otherwise);
+    /// Calls a function unless something failed before.
+    fn keep(&mut self, f: impl FnOnce(&mut W) -> io::Result<()>) {
+        if self.failed.is_none() {
+            self.failed = f(&mut self.inner).err();
         }
-        Ok(f(&mut self.inner).unwrap_or_else(|e| {
-            self.failed = Some(e);
-            otherwise
-        }))
     }
 }
 
 impl<W: Write> Write for Place<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.keep(bytes.len(), |w| w.write_all(bytes).map(|()| bytes.len()))
+        self.keep(|w| w.write_all(bytes));
+        self.at += bytes.len() as u64;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.keep((), W::flush)
+        self.keep(W::flush);
+        Ok(())
     }
 }
 
 impl<W: Seek> Seek for Place<W> {
     fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
-        let otherwise = if let io::SeekFrom::Start(at) = to { at } else { 0 };
-        self.keep(otherwise, |w| w.seek(to))
+        let mut found = match to {
+            io::SeekFrom::Start(at) => at,
+            io::SeekFrom::Current(by) | io::SeekFrom::End(by) => self.at.saturating_add_signed(by),
+        };
+        self.keep(|w| w.seek(to).map(|at| found = at));
+        self.at = found;
+        Ok(found)
     }
 }
 
@@ -181,4 +187,46 @@ fn write<'a>(
     }
     writer.finish().map_err(|error| NpzError::Archive(error.to_string()))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A place that takes so many bytes.
+    struct Small(Cursor<Vec<u8>>, usize);
+
+    impl Write for Small {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            match self.0.position() as usize + bytes.len() <= self.1 {
+                true => self.0.write(bytes),
+                false => Err(io::Error::other("full")),
+            }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Seek for Small {
+        fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+            self.0.seek(to)
+        }
+    }
+
+    #[test]
+    fn a_place_keeps_its_first_error_and_lets_archives_end() {
+        let array = Array::from_f32(&[100], &[1.0; 100]).unwrap();
+        for (room, compression) in
+            (0..1000).flat_map(|n| [(n, Compression::Stored), (n, Compression::Deflated)])
+        {
+            let mut place = Place { inner: Small(Cursor::default(), room), at: 0, failed: None };
+            let arrays = ["a", "b"].map(|name| (name, Ok(Cow::Borrowed(&array))));
+            write(&mut place, arrays, compression).unwrap();
+            let whole = place.failed.is_none();
+            assert!(whole || place.failed.is_some_and(|e| e.to_string() == "full"), "{room}");
+            assert_eq!(read_npz_bytes(place.inner.0.get_ref()).is_ok(), whole, "{room}");
+        }
+    }
 }

@@ -25,7 +25,7 @@ pub trait Join<T: Copy>: Copy + Sync {
 /// Places in a plane and in a line of it that has the row's padding around it.
 pub struct Rows<'a> {
     w: &'a Axis<i64>,
-    /// Where rows of x begin that windows are over, those of each row of the output one after the other.
+    /// Places where the rows of x under windows begin, those of each row of the output one after the other.
     under: Vec<usize>,
     /// Ends of the rows of each row of the output.
     ends: Vec<usize>,

@@ -12,7 +12,7 @@ use kiln_ir::expr::Expr;
 pub(crate) struct Made {
     pub(crate) expr: Expr,
     pub(super) code: Option<Code>,
-    /// What all of the expression is, where it is a sum or a bound of floats.
+    /// The expression as a sum or a bound of floats, if it is one.
     pub(super) short: Option<Short>,
 }
 

@@ -61,8 +61,8 @@ impl<'a> At<'a> {
         }
     }
 
-    /// The bound and the other summands, where all of the expression is that the kernel's floats are added to as many others, if at all,
-    /// and raised to a bound.
+    /// The bound and the other summands, if the expression is that the kernel's floats are raised to a bound. As many others may be added
+    /// to them first.
     fn short(&self) -> Option<(f32, Option<&'a [f32]>)> {
         let short = self.tail.made.short?;
         match &self.tail.sources[..] {
