@@ -1,7 +1,7 @@
-// Convolutions of each channel by itself, images with channels last: a thread has RUN neighbouring windows of 8 channels.
-// Sums are of f32. KERNEL_DOWN and KERNEL_ACROSS are the kernel's sizes, STRIDE_DOWN and STRIDE_ACROSS its strides, SIDE the
-// threads side by side along channels, UNROLL the rows of the kernel that are read at once;
-// `bias` gives a channel's.
+// Convolutions of each channel by itself, images with channels last: a thread has windows of 8 channels, RUN neighbours in each of
+// LINES rows of the result, which share what they read. Sums are of f32. KERNEL_DOWN and KERNEL_ACROSS are the kernel's sizes,
+// STRIDE_DOWN and STRIDE_ACROSS its strides, SIDE the threads side by side along channels, UNROLL the rows of x that are read at once;
+// `bias` returns a channel's.
 #pragma once
 #include "../prelude/launch.cuh"
 #include "../prelude/storage.cuh"
@@ -15,6 +15,7 @@ struct DepthwiseParams {
     i32 before_down;
     i32 before_across;
     u32 runs;
+    u32 bands;
     u32 positions;
     u32 along;
     u32 blocks;
@@ -25,6 +26,8 @@ template <class K> struct Depthwise {
     static constexpr u32 WIDTH = 8u;
     // Elements of a row of x under the windows of a thread.
     static constexpr u32 SPAN = (K::RUN - 1u) * K::STRIDE_ACROSS + K::KERNEL_ACROSS;
+    // Rows of x under them.
+    static constexpr u32 HEIGHT = (K::LINES - 1u) * K::STRIDE_DOWN + K::KERNEL_DOWN;
     static constexpr u32 TAPS = K::KERNEL_DOWN * K::KERNEL_ACROSS;
     // Channels of a block.
     static constexpr u32 CHANNELS = K::SIDE * WIDTH;
@@ -33,28 +36,33 @@ template <class K> struct Depthwise {
 
     const K& k;
     const DepthwiseParams& p;
-    // The weights of a block's channels.
+    // The weights of a block's channels: of a tap four channels of each thread, then the other four, so that neighbouring threads
+    // read neighbours.
     const f32* weights;
 
+    DEV static u32 place(u32 tap, u32 channel) {
+        return tap * CHANNELS + channel % WIDTH / 4u * (K::SIDE * 4u) + channel / WIDTH * 4u + channel % 4u;
+    }
+
     DEV void windows(u32 position, u32 c, u32 lane) const {
-        const u32 row = position / p.runs;
-        const u32 ox = (position - row * p.runs) * K::RUN;
-        const u32 image = row / p.rows;
-        const u32 oy = row - image * p.rows;
+        const u32 band = position / p.runs;
+        const u32 ox = (position - band * p.runs) * K::RUN;
+        const u32 image = band / p.bands;
+        const u32 oy = (band - image * p.bands) * K::LINES;
         const i32 top = i32(oy * K::STRIDE_DOWN) - p.before_down;
         const i32 left = i32(ox * K::STRIDE_ACROSS) - p.before_across;
-        f32 sums[K::RUN][WIDTH];
+        f32 sums[K::LINES][K::RUN][WIDTH];
 #pragma unroll
         for (u32 j = 0u; j < WIDTH; j++) {
             const f32 first = k.bias(c + j);
 #pragma unroll
-            for (u32 r = 0u; r < K::RUN; r++) {
-                sums[r][j] = first;
+            for (u32 r = 0u; r < K::LINES * K::RUN; r++) {
+                sums[r / K::RUN][r % K::RUN][j] = first;
             }
         }
 #pragma unroll K::UNROLL
-        for (u32 ky = 0u; ky < K::KERNEL_DOWN; ky++) {
-            const i32 y = top + i32(ky);
+        for (u32 down = 0u; down < HEIGHT; down++) {
+            const i32 y = top + i32(down);
             const bool within = y >= 0 && y < i32(p.height);
             const Cell* line = k.bx0 + (image * p.height + u32(within ? y : 0)) * p.width * p.channels + c;
             u32 cells[SPAN][WORDS_OF_8];
@@ -90,26 +98,41 @@ template <class K> struct Depthwise {
                 }
             }
 #pragma unroll
-            for (u32 kx = 0u; kx < K::KERNEL_ACROSS; kx++) {
-                f32 w[WIDTH];
-#pragma unroll
-                for (u32 j = 0u; j < WIDTH; j++) {
-                    w[j] = weights[(ky * K::KERNEL_ACROSS + kx) * CHANNELS + lane * WIDTH + j];
-                }
-#pragma unroll
-                for (u32 r = 0u; r < K::RUN; r++) {
-#pragma unroll
-                    for (u32 j = 0u; j < WIDTH; j++) {
-                        mac(sums[r][j], taps[r * K::STRIDE_ACROSS + kx][j], w[j]);
-                    }
+            for (u32 l = 0u; l < K::LINES; l++) {
+                const u32 ky = down - l * K::STRIDE_DOWN;
+                if (ky < K::KERNEL_DOWN) {
+                    add_row(sums[l], taps, ky, lane);
                 }
             }
         }
-        const u32 at = (row * p.columns + ox) * p.channels + c;
+        const u32 at = ((image * p.rows + oy) * p.columns + ox) * p.channels + c;
 #pragma unroll
-        for (u32 r = 0u; r < K::RUN; r++) {
-            if (ox + r < p.columns) {
-                k.emit0_run(at + r * p.channels, sums[r]);
+        for (u32 r = 0u; r < K::LINES * K::RUN; r++) {
+            if (oy + r / K::RUN < p.rows && ox + r % K::RUN < p.columns) {
+                k.emit0_run(at + (r / K::RUN * p.columns + r % K::RUN) * p.channels, sums[r / K::RUN][r % K::RUN]);
+            }
+        }
+    }
+
+    // Adds the products with row `ky` of the kernel.
+    DEV void add_row(f32 (&sums)[K::RUN][WIDTH], const f32 (&taps)[SPAN][WIDTH], u32 ky, u32 lane) const {
+#pragma unroll
+        for (u32 kx = 0u; kx < K::KERNEL_ACROSS; kx++) {
+            f32 w[WIDTH];
+#pragma unroll
+            for (u32 j = 0u; j < WIDTH; j += 4u) {
+                const float4 four = *reinterpret_cast<const float4*>(weights + place(ky * K::KERNEL_ACROSS + kx, lane * WIDTH + j));
+                w[j] = four.x;
+                w[j + 1u] = four.y;
+                w[j + 2u] = four.z;
+                w[j + 3u] = four.w;
+            }
+#pragma unroll
+            for (u32 r = 0u; r < K::RUN; r++) {
+#pragma unroll
+                for (u32 j = 0u; j < WIDTH; j++) {
+                    mac(sums[r][j], taps[r * K::STRIDE_ACROSS + kx][j], w[j]);
+                }
             }
         }
     }
@@ -122,7 +145,8 @@ template <class K> DEV void depthwise(const K& k) {
     const u32 c0 = blockIdx.x % p.along * Of::CHANNELS;
     for (u32 i = threadIdx.x; i < Of::TAPS * Of::CHANNELS; i += K::LANES) {
         const u32 c = c0 + i % Of::CHANNELS;
-        weights[i] = c < p.channels ? k.x1(c * Of::TAPS + i / Of::CHANNELS) : 0.0f;
+        const u32 tap = i / Of::CHANNELS;
+        weights[Of::place(tap, i % Of::CHANNELS)] = c < p.channels ? k.x1(c * Of::TAPS + tap) : 0.0f;
     }
     __syncthreads();
     const u32 lane = threadIdx.x % K::SIDE;

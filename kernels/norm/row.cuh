@@ -4,12 +4,6 @@
 #include "../prelude/launch.cuh"
 #include "../prelude/math.cuh"
 
-struct RowParams {
-    u32 count;
-    u32 rows;
-    f32 epsilon;
-};
-
 // A thread's part of a row.
 template <class K> struct Row {
     const K& k;
@@ -17,11 +11,11 @@ template <class K> struct Row {
     u32 row, base, n;
     f32 v[K::CHUNKS][K::V];
 
-    DEV explicit Row(const K& k) : k(k) {
-        const auto& p = params<RowParams>(k);
+    // Of `rows` rows of `count` elements.
+    DEV Row(const K& k, u32 count, u32 rows) : k(k) {
         row = blockIdx.x * (K::LANES / K::T) + threadIdx.x / K::T;
-        base = row * p.count;
-        n = row < p.rows ? p.count : 0u;
+        base = row * count;
+        n = row < rows ? count : 0u;
     }
 
     // The first element of chunk c.

@@ -54,3 +54,7 @@ DEV void release() { asm volatile("griddepcontrol.launch_dependents;"); }
 DEV void depend() {}
 DEV void release() {}
 #endif
+
+// Whether the next kernel has work that does not depend on this one, so that this one calls `release` as soon as those in front of it are
+// done. Before that, blocks of the next one would gather on the multiprocessors that those in front leave free.
+template <class P> DEV bool yields(const P& p) { return p.marks >> 31u != 0u; }

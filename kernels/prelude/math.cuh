@@ -57,6 +57,12 @@ DEV f32 krecip_near(f32 x) {
     asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+// 1 / x for x of at least 1: without the care that small ones take.
+DEV f32 recip_of_large(f32 x) {
+    f32 y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 DEV f32 kexp_near(f32 x) {
     f32 y;
     asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
@@ -64,9 +70,10 @@ DEV f32 kexp_near(f32 x) {
 }
 DEV f32 ktanh_near(f32 x) {
     const f32 less = two_to_near(fabsf(x) * -2.88539008f);
-    const f32 y = copysignf((1.0f - less) * krecip_near(1.0f + less), x);
+    const f32 y = copysignf((1.0f - less) * recip_of_large(1.0f + less), x);
     return fabsf(x) < 0.0078125f ? x : y;
 }
+DEV f32 ksigmoid_near(f32 x) { return recip_of_large(1.0f + two_to_near(x * -1.44269504f)); }
 // The complement is 2 to a polynomial without constant term, fitted for the least error of erf.
 DEV f32 kerf_near(f32 x) {
     const f32 t = fabsf(x);

@@ -2,8 +2,14 @@
 #pragma once
 #include "../norm/row.cuh"
 
+struct SoftmaxRowParams {
+    u32 count;
+    u32 rows;
+};
+
 template <class K> DEV void softmax_rows(const K& k) {
-    Row<K> r(k);
+    const auto& p = params<SoftmaxRowParams>(k);
+    Row<K> r(k, p.count, p.rows);
     r.load(cf(0xff800000u));
     f32 top = cf(0xff800000u);
 #pragma unroll

@@ -23,6 +23,7 @@ pub fn compiled(
             _ => 1,
         },
         together: matches!(e, Entry::Blocks(b) if b.together),
+        early: matches!(e, Entry::Blocks(b) if b.early),
     };
     CompiledKernel {
         entries: body.entries.iter().zip(entries).map(entry).collect(),

@@ -203,7 +203,7 @@ pub struct Blocks {
     pub threads: u32,
     /// Blocks that registers of a multiprocessor are to suffice for, if it matters.
     pub beside: Option<u32>,
-    /// Whether it waits by itself for the kernel in front.
+    /// Whether it waits by itself for the kernel in front, behind work that does not depend on that one.
     pub early: bool,
     /// Blocks of a cluster, which divide the number of blocks; 1 where there are no clusters.
     pub cluster: u32,

@@ -53,7 +53,14 @@ fn entries(
 ) -> Vec<EntryPoint> {
     let copies = (0..kernel.aliases().len()).map(|k| (format!("{COPY}{k}"), copy_threads));
     own.chain(copies)
-        .map(|(name, threads)| EntryPoint { name, threads, maps: None, cluster: 1, together: false })
+        .map(|(name, threads)| EntryPoint {
+            name,
+            threads,
+            maps: None,
+            cluster: 1,
+            together: false,
+            early: false,
+        })
         .collect()
 }
 

@@ -108,7 +108,7 @@ pub fn launch_prelude() -> (String, String) {
 /// The members of every kernel's parameter.
 fn head() -> Vec<Field> {
     let mut fields: Vec<Field> =
-        ["grid_n", "extras_at", "extent", "spare"].map(|name| Field::new("u32", name)).into();
+        ["grid_n", "extras_at", "extent", "marks"].map(|name| Field::new("u32", name)).into();
     fields.push(Field::new("const u32*", "more_words"));
     fields.push(Field::new("u64", "alive"));
     fields.push(Field::array("u32", "words", WORDS));
@@ -254,9 +254,10 @@ impl Heading {
             if *cluster > 1 { format!(" __cluster_dims__({cluster}, 1, 1)") } else { String::new() };
         let (of, p, made) = if cells { ("Parameter", "p", "const K k(p); ") } else { ("K", "k", "") };
         let depend = match (self.early, cells) {
-            (false, _) => "depend(); ",
+            (false, false) => "depend(); if (yields(k)) { release(); } ",
+            (false, true) => "depend(); if (yields(p)) { release(); } ",
             (true, false) => "if (k.alive != 0) { depend(); } ",
-            (true, true) => "if (p.alive != 0 || p.spare != 0u) { depend(); } ",
+            (true, true) => "if (p.alive != 0 || p.marks != 0u) { depend(); } ",
         };
         format!(
             "extern \"C\" __global__ void __launch_bounds__({threads}{beside}){cluster} {name}(\

@@ -79,6 +79,10 @@ pub struct EntryPoint {
     /// Whether all of its blocks run at once, or none.
     #[n(4)]
     pub together: bool,
+    /// Whether it has work that does not depend on the kernel in front, so that it should begin before that one is done.
+    #[n(5)]
+    #[cbor(default)]
+    pub early: bool,
 }
 
 /// Tensor or memory of one binding. Tensors of more bytes than a binding spans are bound in pieces.
@@ -217,6 +221,7 @@ mod tests {
             maps,
             cluster: 1,
             together: false,
+            early: false,
         };
         CompiledKernel {
             arch: "sm_90a".into(),

@@ -7,6 +7,7 @@ use super::library::{DriverError, cu};
 use super::memory::Pinned;
 use super::stream::{Event, Stream};
 use crate::foreign::call;
+use crate::parameter::YIELDS;
 use cudarc::driver::sys::{
     self, CUfunction_attribute as FunctionAttribute, CUlaunchAttributeID as LaunchAttribute,
 };
@@ -59,8 +60,12 @@ pub struct Launch {
     pub waits: bool,
     /// Whether its blocks wait for each other, so that all of them must run at once.
     pub together: bool,
+    /// Whether it has work that does not depend on the kernel in front.
+    pub early: bool,
     /// Whether it sets the handle of the control flow that it belongs to.
     pub decides: bool,
+    /// Offset in the parameter of the marks; none of a kernel that has no marks.
+    pub marks_at: Option<usize>,
     /// Offset in the parameter of a word's address: the kernel does nothing if the word is zero. Without an address it runs.
     pub alive_at: usize,
 }
@@ -246,6 +251,15 @@ impl Launch {
         self
     }
 
+    /// Lets the next launch begin beside this one, if it has work that does not depend on this one.
+    pub fn yield_to(&mut self, next: &Launch) {
+        if let Some(at) = self.marks_at.filter(|_| next.early)
+            && let Some(last) = self.parameter.get_mut(at + 3)
+        {
+            *last |= YIELDS.to_le_bytes()[3];
+        }
+    }
+
     /// Writes bytes into the parameter.
     pub fn set(&mut self, at: usize, bytes: &[u8]) {
         if let Some(place) = self.parameter.get_mut(at..at + bytes.len()) {
@@ -324,5 +338,37 @@ impl Launch {
         // layout, checked when it was made); addresses in it are those of live buffers of this context; kernels wait for
         // what they depend on before they touch memory.
         unsafe { cu!(api, cuLaunchKernelEx(&config, handle, parameters.as_mut_ptr(), std::ptr::null_mut())) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launch(early: bool, marks_at: Option<usize>) -> Launch {
+        Launch {
+            function: Function { handle: std::ptr::null_mut(), threads: 32 },
+            blocks: 1,
+            shared: 0,
+            parameter: vec![0; 16],
+            waits: true,
+            together: false,
+            early,
+            decides: false,
+            marks_at,
+            alive_at: 8,
+        }
+    }
+
+    #[test]
+    fn a_launch_yields_to_one_that_has_work_of_its_own() {
+        for (early, marks_at, yields) in
+            [(true, Some(12), true), (false, Some(12), false), (true, None, false), (true, Some(14), false)]
+        {
+            let mut first = launch(false, marks_at);
+            first.yield_to(&launch(early, Some(12)));
+            let mark = first.parameter.last_chunk::<4>().map(|m| u32::from_le_bytes(*m));
+            assert_eq!(mark, Some(if yields { YIELDS } else { 0 }), "{early}, {marks_at:?}");
+        }
     }
 }

@@ -115,6 +115,9 @@ impl Batch {
                 }
                 words.extend(p.further);
             }
+            if let (Some(Command::Kernel(last)), Command::Kernel(next)) = (launches.last_mut(), &p.launch) {
+                last.yield_to(next);
+            }
             launches.push(p.launch);
             steps.push(p.step);
         }

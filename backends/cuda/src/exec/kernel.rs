@@ -138,6 +138,8 @@ pub struct Code {
     pub shared: u32,
     /// Whether all blocks of an entry point have to run at once.
     pub together: Vec<bool>,
+    /// Whether an entry point has work that does not depend on the kernel in front.
+    pub early: Vec<bool>,
     /// Bindings, by bits, that may be cells.
     pub cells: u32,
     /// Whether kernels wait for those in front of them before they touch what these write: code for sm_90 and later.
@@ -189,10 +191,11 @@ impl CudaGpu {
             )));
         }
         let together = stored.entries.iter().map(|e| e.together).collect();
+        let early = stored.entries.iter().map(|e| e.early).collect();
         let (shared, cells) = (stored.shared, stored.parameter.cells);
         let module = Some(module);
         let waits = capability(&stored.arch) >= 90;
-        let code = Code { module, bindings, shared, together, cells, waits, ..Code::default() };
+        let code = Code { module, bindings, shared, together, early, cells, waits, ..Code::default() };
         Ok(Compiled { stored, code, planner })
     }
 

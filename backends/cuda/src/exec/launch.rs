@@ -6,7 +6,7 @@ use super::memory::Range;
 use super::native;
 use super::places::{Place, base};
 use crate::driver::{Command, Launch, MAP_ALIGNMENT, Upload, at_layer, encode};
-use crate::parameter::{ALIVE_AT, CELLS_AT, HEAD, MAP_THREADS, WORDS, may_be_cell};
+use crate::parameter::{ALIVE_AT, HEAD, MAP_THREADS, MARKS_AT, WORDS, may_be_cell};
 use kiln_backend::BackendError;
 use kiln_backend::launch::{self, word};
 use kiln_gpu::{Launches, Operands, Planner, Work, lost};
@@ -124,7 +124,7 @@ impl Launches for CudaGpu {
                 _ => parameter.extend(plan.memory.notes.fixed(range).address.to_le_bytes()),
             }
         }
-        parameter.splice(CELLS_AT..CELLS_AT + 4, cells.to_le_bytes());
+        parameter.splice(MARKS_AT..MARKS_AT + 4, cells.to_le_bytes());
         if !launch.maps.is_empty() {
             parameter.resize(parameter.len().next_multiple_of(MAP_ALIGNMENT), 0);
         }
@@ -145,7 +145,8 @@ impl Launches for CudaGpu {
         let function = function.ok_or_else(|| lost(k))?;
         let maps = k.maps.get(launch.entry).copied().flatten().is_some();
         let shared = if maps { 0 } else { code.shared };
-        let together = code.together.get(launch.entry).copied().unwrap_or(false);
+        let of_entry = |all: &[bool]| all.get(launch.entry).copied().unwrap_or(false);
+        let (together, early) = (of_entry(&code.together), of_entry(&code.early));
         let launch = Launch {
             function,
             blocks,
@@ -153,7 +154,9 @@ impl Launches for CudaGpu {
             parameter,
             waits: code.waits,
             together,
+            early,
             decides: false,
+            marks_at: Some(MARKS_AT),
             alive_at: ALIVE_AT,
         };
         let launch = Command::Kernel(launch);

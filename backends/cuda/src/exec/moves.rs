@@ -212,7 +212,9 @@ pub fn launches(module: &Module, all: &[Move], decision: &Decision) -> Vec<Launc
                 parameter: parameter(part, decision, decides),
                 waits: true,
                 together: false,
+                early: false,
                 decides,
+                marks_at: None,
                 alive_at: ALIVE_AT,
             }
         })

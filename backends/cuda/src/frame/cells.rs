@@ -2,6 +2,7 @@
 //! cell, 8 bytes of memory that have the binding's address. Texts of kernels without such bindings do not
 //! mention cells.
 
+use crate::parameter::MOST_CELLS;
 use kiln_backend::{Tactic, flow};
 use kiln_codegen::expression::Slot;
 use kiln_codegen::site::Site;
@@ -15,7 +16,7 @@ pub struct Field {
     pub name: String,
     /// Elements of an array.
     pub count: Option<usize>,
-    /// The bit of the parameter's `spare` that says whether it is the address of a cell.
+    /// The bit of the parameter's `marks` that says whether it is the address of a cell.
     pub cell: Option<usize>,
 }
 
@@ -42,7 +43,7 @@ pub fn plain(fields: &[Field]) -> String {
     fields.iter().map(Field::plain).collect()
 }
 
-/// The bindings of a tactic's kernel that may be cells, by bits; those beyond 32 never are.
+/// The bindings of a tactic's kernel that may be cells, by bits; those beyond `MOST_CELLS` never are.
 pub fn cells(site: &Site<'_>, slots: &[Slot], tactic: &Tactic) -> u32 {
     let (inputs, outputs) = (&site.graph.inputs, &site.graph.outputs);
     let at = |all: &[ValueId], v: Option<ValueId>| all.iter().position(|x| Some(*x) == v);
@@ -53,7 +54,7 @@ pub fn cells(site: &Site<'_>, slots: &[Slot], tactic: &Tactic) -> u32 {
         Slot::Output(j) => at(outputs, site.stored_value(j)).is_some_and(|j| flow::gives_slice(tactic, j)),
         Slot::Scratch | Slot::Sizes | Slot::Faults => false,
     };
-    let found = slots.iter().take(32).enumerate().filter(|(_, s)| may(s));
+    let found = slots.iter().take(MOST_CELLS).enumerate().filter(|(_, s)| may(s));
     found.fold(0, |bits, (s, _)| bits | 1 << s)
 }
 
@@ -66,7 +67,7 @@ pub fn looked_up(fields: &[Field]) -> (String, String) {
             None => writeln!(members, "    {of} {name};"),
         };
         made.push(match cell {
-            Some(bit) => format!("{name}(in_cell(p.{name}, p.spare, {bit}u))"),
+            Some(bit) => format!("{name}(in_cell(p.{name}, p.marks, {bit}u))"),
             None => format!("{name}(p.{name})"),
         });
     }

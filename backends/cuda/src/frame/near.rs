@@ -8,6 +8,9 @@ pub fn value(e: &Expr, at: usize) -> Option<String> {
     if let Some(x) = gelu(e, at) {
         return Some(format!("kgelu_near(r{x})"));
     }
+    if let Some(x) = sigmoid(e, at) {
+        return Some(format!("ksigmoid_near(r{x})"));
+    }
     let Scalar::Un(op, x) = &e.insts.get(at)?.op else { return None };
     let function = match op {
         UnOp::Exp => "kexp_near",
@@ -25,8 +28,23 @@ fn gelu(e: &Expr, at: usize) -> Option<Reg> {
     let (half, gate) = operands(inst(e, at)?, BinOp::Mul)?;
     let x = scaled(e, half, BinOp::Mul, 0.5)?;
     let curve = scaled(e, gate, BinOp::Add, 1.0)?;
-    let Scalar::Un(UnOp::Erf, inner) = &inst(e, usize::from(curve))?.op else { return None };
-    (scaled(e, *inner, BinOp::Mul, FRAC_1_SQRT_2)? == x).then_some(x)
+    let inner = unary(e, usize::from(curve), UnOp::Erf)?;
+    (scaled(e, inner, BinOp::Mul, FRAC_1_SQRT_2)? == x).then_some(x)
+}
+
+/// Operand of an instruction that is the sigmoid, as the operator of this name computes it: 1 / (1 + exp(-x)).
+fn sigmoid(e: &Expr, at: usize) -> Option<Reg> {
+    let below = unary(e, at, UnOp::Recip)?;
+    let power = scaled(e, below, BinOp::Add, 1.0)?;
+    let minus = unary(e, usize::from(power), UnOp::Exp)?;
+    unary(e, usize::from(minus), UnOp::Neg)
+}
+
+fn unary(e: &Expr, at: usize, op: UnOp) -> Option<Reg> {
+    match inst(e, at)?.op {
+        Scalar::Un(found, x) if found == op => Some(x),
+        _ => None,
+    }
 }
 
 fn inst(e: &Expr, at: usize) -> Option<&Inst> {
@@ -69,6 +87,24 @@ mod tests {
         ];
         let insts = ops.map(|op| Inst { op, ty: DType::F32 }).to_vec();
         Expr { inputs: vec![DType::F32], insts, result: 8 }
+    }
+
+    #[test]
+    fn a_sigmoid_is_one_function() {
+        let gate = |power: UnOp| {
+            let ops = [
+                Scalar::Input(0),
+                Scalar::Un(UnOp::Neg, 0),
+                Scalar::Un(power, 1),
+                Scalar::Float(1.0),
+                Scalar::Bin(BinOp::Add, 2, 3),
+                Scalar::Un(UnOp::Recip, 4),
+            ];
+            let insts = ops.map(|op| Inst { op, ty: DType::F32 }).to_vec();
+            Expr { inputs: vec![DType::F32], insts, result: 5 }
+        };
+        assert_eq!(value(&gate(UnOp::Exp), 5).as_deref(), Some("ksigmoid_near(r0)"));
+        assert_eq!(value(&gate(UnOp::Tanh), 5).as_deref(), Some("krecip_near(r4)"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::frame::{cell, load};
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::norm::affine;
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
-use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
+use kiln_codegen::{Blocks, Body, Entry, Grid, Kernel, Launch, Views};
 use kiln_ir::infer::normalize_axis;
 use kiln_ir::{DType, Dim};
 use kiln_ops::norm::layer_norm::LAYER_NORM;
@@ -38,13 +38,15 @@ pub const KERNELS: &[Kernel] = &[
 
 kiln_codegen::params! {
     /// Rows along the last axes.
-    struct RowParams {
+    struct NormRowParams {
         /// Elements of a row.
         count: u32,
         /// Number of rows.
         rows: u32,
         /// Summand of the mean of squares.
         epsilon: f32,
+        /// Whether scale and bias are constant.
+        constant: u32,
     }
 }
 
@@ -142,33 +144,45 @@ fn decoded(site: &Site<'_>, i: usize, name: &str, of: &str) -> String {
     format!("typedef {} {of};\n", cell(t)) + &site.function(name, &[("v", cell(t))], "f32", &value)
 }
 
-/// The body of a kernel of rows in registers.
-pub fn row_body(site: &Site<'_>, file: &'static str, entry: &'static str) -> Result<Body, BackendError> {
+/// The body of a kernel of rows in registers. An `early` one waits by itself for the kernel in front.
+pub fn row_body(
+    site: &Site<'_>,
+    file: &'static str,
+    entry: &'static str,
+    early: bool,
+) -> Result<Body, BackendError> {
     let tile = tile(site)?;
     let sizes = [("T", tile.threads), ("CHUNKS", tile.chunks), ("V", tile.width)];
     let constants: String =
         sizes.iter().map(|(name, n)| site.constant(name, "u32", format_args!("{n}u"))).collect();
-    let body = Body::of(file, vec![Entry::blocks(entry, tile.block() as u32)]);
+    let entry = Entry::Blocks(Blocks { early, ..Blocks::of(entry, tile.block() as u32) });
+    let body = Body::of(file, vec![entry]);
     Ok(body.with(constants + &decoded(site, 0, "decoded", "Cell")))
 }
 
 fn source(site: &Site<'_>, entry: &'static str) -> Result<Body, BackendError> {
     let operands = decoded(site, 1, "scale", "Scale") + &decoded(site, 2, "bias", "Bias");
-    Ok(row_body(site, "norm/rows", entry)?.with(affine(site) + &operands))
+    Ok(row_body(site, "norm/rows", entry, true)?.with(affine(site) + &operands))
 }
 
-/// A tile for each row.
-pub fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+/// A tile for each row: of `words(elements, rows)`.
+pub fn launch_rows(
+    cx: &Cx<'_>,
+    words: impl FnOnce(usize, usize) -> Result<Vec<u32>, BackendError>,
+) -> Result<Vec<Launch>, BackendError> {
     let (x, attrs) = (cx.shape(0)?, cx.op()?.attrs());
     let axis = normalize_axis(attrs.int("axis").map_err(op_error)?, x.len(), "axis").map_err(op_error)?;
     let n: usize = x[axis..].iter().product();
-    let softmax = cx.op()?.name().ends_with("softmax");
     let Some(tile) = Tile::of(n, x.last().copied().unwrap_or(1)) else { return Ok(Vec::new()) };
     let rows: usize = x[..axis].iter().product();
-    let epsilon = if softmax { 0.0 } else { attrs.float("epsilon").map_err(op_error)? };
-    let params = RowParams { count: n, rows, epsilon: epsilon as f32 };
     let groups = rows.div_ceil(tile.block() / tile.threads);
-    Ok(vec![Launch::map(0, params.words()?).on(Grid::Groups(groups as u64))])
+    Ok(vec![Launch::map(0, words(n, rows)?).on(Grid::Groups(groups as u64))])
+}
+
+fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let epsilon = cx.op()?.attrs().float("epsilon").map_err(op_error)? as f32;
+    let constant = (1..=2).filter(|&i| cx.has(i)).map(|i| cx.constant(i)).min().unwrap_or(1);
+    launch_rows(cx, |count, rows| NormRowParams { count, rows, epsilon, constant }.words())
 }
 
 #[cfg(test)]

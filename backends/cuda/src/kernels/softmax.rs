@@ -1,7 +1,7 @@
 //! Softmax of rows along the last axes, whole rows in registers; of longer rows, divided among blocks; and along other axes, by
 //! neighbouring columns.
 
-use super::norm::{launch, row_body, tactics};
+use super::norm::{launch_rows, row_body, tactics};
 use super::shape::{from_end, input, moving, product, traffic};
 use crate::frame::element;
 use kiln_backend::{BackendError, Tactic};
@@ -31,9 +31,19 @@ const fn kernel(name: &'static str, ops: &'static [&'static str]) -> Kernel {
         tactics,
         source: |site, _| {
             let of = site.op()?.is(LOG_SOFTMAX);
-            Ok(row_body(site, "softmax/rows", "softmax_rows")?.with(log(site, of)))
+            Ok(row_body(site, "softmax/rows", "softmax_rows", false)?.with(log(site, of)))
         },
-        launch,
+        launch: |cx| launch_rows(cx, |count, rows| SoftmaxRowParams { count, rows }.words()),
+    }
+}
+
+kiln_codegen::params! {
+    /// Rows along the last axes.
+    struct SoftmaxRowParams {
+        /// Elements of a row.
+        count: u32,
+        /// Number of rows.
+        rows: u32,
     }
 }
 

@@ -18,12 +18,12 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     views: Views::Whole,
     side_results: false,
     tactics,
-    source: |site, _| source(site),
+    source,
     launch,
 }];
 
 kiln_codegen::params! {
-    /// Windows over planes with channels last, by runs of neighbouring windows.
+    /// Windows over planes with channels last, by runs of neighbouring windows in a band of rows.
     struct DepthwiseParams {
         /// Height of x.
         height: u32,
@@ -41,7 +41,9 @@ kiln_codegen::params! {
         before_across: i32,
         /// Runs of a row.
         runs: u32,
-        /// Runs of all rows.
+        /// Bands of an image.
+        bands: u32,
+        /// Runs of all bands.
         positions: u32,
         /// Blocks along channels.
         along: u32,
@@ -54,6 +56,10 @@ kiln_codegen::params! {
 const WIDTH: usize = 8;
 /// Neighbouring windows of a thread.
 const RUN: usize = 4;
+/// Rows of the result in a band, in the order in which tactics are offered.
+const LINES: [usize; 2] = [1, 2];
+/// The parameter that says how many.
+const LINES_PARAM: &str = "lines";
 /// Threads of a block.
 const THREADS: u32 = 128;
 /// The most taps down or across.
@@ -113,17 +119,37 @@ fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
     let number = |name: &str, default: f64| site.target.numbers.get(name).map_or(default, |&n| n as f64);
     let rate = number("sm_count", 50.0) * number("clock_mhz", 1500.0) / 1000.0 * 64.0;
     let sums = output(site, 0).and_then(|y| y.static_volume());
-    let estimate_ns = traffic(site).zip(sums).map(|(bytes, n)| {
-        moving(site.target, bytes, 1.5).max(2000.0 + n as f64 * (s.kernel[0] * s.kernel[1]) as f64 / rate)
-    });
-    Ok(vec![Tactic { estimate_ns, ..Tactic::plain("conv.depthwise") }])
+    let tactic = |lines: usize| {
+        // What a row of x is read for: all rows of the band whose windows it is under.
+        let height = (lines - 1) * s.strides[0] + s.kernel[0];
+        let reads = height as f64 / (lines * s.kernel[0]) as f64;
+        let estimate_ns = traffic(site).zip(sums).map(|(bytes, n)| {
+            let products = n as f64 * (s.kernel[0] * s.kernel[1]) as f64 * (0.5 + 0.5 * reads);
+            moving(site.target, bytes, 1.5).max(2000.0 + products / rate)
+        });
+        let params = [(LINES_PARAM.to_owned(), lines as i64)].into();
+        Tactic { estimate_ns, params, ..Tactic::plain("conv.depthwise") }
+    };
+    // Rows of a band whose windows share nothing gain nothing.
+    let shares = |lines: usize| lines == 1 || s.kernel[0] > s.strides[0];
+    Ok(LINES.into_iter().filter(|&n| shares(n)).map(tactic).collect())
 }
 
-fn source(site: &Site<'_>) -> Result<Body, BackendError> {
+/// Rows of a band.
+fn lines(tactic: &Tactic) -> Result<usize, BackendError> {
+    let asked = tactic.params.get(LINES_PARAM).copied().unwrap_or(1);
+    match usize::try_from(asked).ok().filter(|n| LINES.contains(n)) {
+        Some(n) => Ok(n),
+        None => unsupported(format!("depthwise convolutions by bands of {asked} rows")),
+    }
+}
+
+fn source(site: &Site<'_>, tactic: &Tactic) -> Result<Body, BackendError> {
     let Shape { kernel: [down, across], strides, channels } = shape(site)?;
-    let t = site.first_dtype();
+    let (t, lines) = (site.first_dtype(), lines(tactic)?);
+    let height = (lines - 1) * strides[0] + down;
     // Rows of small kernels are all read at once, where registers hold them.
-    let unroll = if down <= 5 && t.bits() <= 16 { down } else { 1 };
+    let unroll = if height <= 5 && t.bits() <= 16 { height } else { 1 };
     let numbers = [
         ("KERNEL_DOWN", down),
         ("KERNEL_ACROSS", across),
@@ -131,6 +157,7 @@ fn source(site: &Site<'_>) -> Result<Body, BackendError> {
         ("STRIDE_ACROSS", strides[1]),
         ("SIDE", side(channels)),
         ("RUN", RUN),
+        ("LINES", lines),
         ("UNROLL", unroll),
     ];
     let mut code = element("Cell", "wide", t);
@@ -155,7 +182,8 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     };
     let side = side(channels);
     let runs = columns.div_ceil(RUN);
-    let positions = n * rows * runs;
+    let bands = rows.div_ceil(lines(cx.tactic)?);
+    let positions = n * bands * runs;
     let along = channels.div_ceil(side * WIDTH);
     let blocks = positions.div_ceil(THREADS as usize / side).min((BLOCKS / along.max(1)).max(1));
     let params = DepthwiseParams {
@@ -167,6 +195,7 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
         before_down: down.begin,
         before_across: across.begin,
         runs,
+        bands,
         positions,
         along,
         blocks,
