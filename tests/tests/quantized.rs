@@ -299,7 +299,11 @@ fn random_networks(backend: &Arc<dyn Backend>, cases: u64) {
         all.into_iter().for_each(|t| sum.add(t.join().unwrap()));
         sum
     });
-    println!("{}: {products} products, {floats} layers on floats, seeds {first}..{}", backend.name(), first + cases);
+    println!(
+        "{}: {products} products, {floats} layers on floats, seeds {first}..{}",
+        backend.name(),
+        first + cases
+    );
     assert!(
         wrong.is_empty(),
         "{} of {cases} are wrong: {}",
