@@ -231,8 +231,14 @@ fn changed(pattern: &str, make: fn(&mut Maker) -> ValueId, seeds: u64) -> (usize
             m.g.outputs.push(y);
         }
         let (folding, notes) = (FoldWork::new(config.fold_budget), passes::Notes::default());
-        let cx =
-            PassCx { config: &config, backend: &backend, target: &target, folding: &folding, notes: &notes };
+        let cx = PassCx {
+            config: &config,
+            backend: &backend,
+            target: &target,
+            folding: &folding,
+            evaluated: u64::MAX,
+            notes: &notes,
+        };
         let mut after = m.g.clone();
         rewritten += usize::from(passes::run_one(pattern, &mut after, &cx).unwrap().unwrap() > 0);
         after.verify().unwrap();

@@ -415,7 +415,14 @@ fn check(pass: &str, mut m: Maker, y: ValueId) -> usize {
     let (backend, config, target) = (Cpu::new(), BuildConfig::default(), Cpu::target());
     let folding = FoldWork::new(config.fold_budget);
     let notes = passes::Notes::default();
-    let cx = PassCx { config: &config, backend: &backend, target: &target, folding: &folding, notes: &notes };
+    let cx = PassCx {
+        config: &config,
+        backend: &backend,
+        target: &target,
+        folding: &folding,
+        evaluated: u64::MAX,
+        notes: &notes,
+    };
     let mut after = m.g.clone();
     let changes = passes::run_one(pass, &mut after, &cx).unwrap().unwrap();
     after.verify().unwrap();

@@ -225,7 +225,14 @@ fn rewritten(g: &Graph, rng: &mut Rng, what: &str) -> Graph {
     let (backend, config, target) = (Cpu::new(), BuildConfig::default(), Cpu::target());
     let folding = FoldWork::new(config.fold_budget);
     let notes = passes::Notes::default();
-    let cx = PassCx { config: &config, backend: &backend, target: &target, folding: &folding, notes: &notes };
+    let cx = PassCx {
+        config: &config,
+        backend: &backend,
+        target: &target,
+        folding: &folding,
+        evaluated: u64::MAX,
+        notes: &notes,
+    };
     let mut after = g.clone();
     passes::run_one("patterns", &mut after, &cx).unwrap().unwrap();
     after.verify().unwrap();

@@ -114,6 +114,22 @@ fn one_type_throughout_is_searched_to_the_end_where_it_is_close() {
 }
 
 #[test]
+fn casts_of_large_weights_cost_no_run_anything() {
+    // A megabyte, whose cast would take longer than everything else.
+    let elements = vec!["0.5"; 512 * 512].join(", ");
+    let text = format!(
+        r#"graph "large" {{ input %x: f32[1,512] weight %w: f32[512,512] = [{elements}]
+            %a = matmul(%x, %w) output %a }}"#
+    );
+    let dear = |r: &Region| match of(r).0.contains(&"cast") && r.graph.ty(r.graph.outputs[0]).rank() == 2 {
+        true if r.graph.ty(r.graph.outputs[0]).dims[0].is(512) => Some(100.0),
+        _ => ordinary(r),
+    };
+    let built = build(dear, permitted(&[DType::F16]), &text).unwrap();
+    assert!(layers(&built).contains(&"matmul f16".into()), "{:?}, {:?}", layers(&built), built.considered);
+}
+
+#[test]
 fn a_layer_that_is_slow_in_a_narrow_type_stays() {
     let slow = |r: &Region| match of(r) {
         (ops, DType::F16) if ops.contains(&"softmax") => Some(50.0),

@@ -54,7 +54,14 @@ fn build(c: &mut Criterion) {
             let folding = FoldWork::new(config.fold_budget);
             let notes = Notes::default();
             let (backend, target) = (backend.as_ref(), &target);
-            let cx = PassCx { config: &config, backend, target, folding: &folding, notes: &notes };
+            let cx = PassCx {
+                config: &config,
+                backend,
+                target,
+                folding: &folding,
+                evaluated: u64::MAX,
+                notes: &notes,
+            };
             run_list(&mut g, &cx, BEFORE_TYPES).unwrap();
             run_list(&mut g, &cx, AFTER_TYPES).unwrap();
             g

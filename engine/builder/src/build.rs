@@ -174,6 +174,7 @@ impl Builder {
             backend: backend.as_ref(),
             target: &target,
             folding: &folding,
+            evaluated: u64::MAX,
             notes: &noted,
         };
         let exposed = debug::expose(&mut g, &self.config)?;

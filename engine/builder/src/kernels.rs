@@ -320,7 +320,14 @@ fn build_bodies(
         let mut body = region.clone();
         bodies::forget_weights(&mut body);
         let (config, folding, notes) = (tuner.config, tuner.folding, tuner.noted);
-        let cx = PassCx { config, backend: tuner.backend, target: tuner.target, folding, notes };
+        let cx = PassCx {
+            config,
+            backend: tuner.backend,
+            target: tuner.target,
+            folding,
+            evaluated: u64::MAX,
+            notes,
+        };
         let spans = spans(i)?;
         let given = Given::Facts(&usual[i], &spans);
         tuner.path.push(region.name.clone());

@@ -19,6 +19,7 @@ pub fn run(case: &Case) -> Result<Option<String>, String> {
         backend: backend.as_ref(),
         target: &target,
         folding: &folding,
+        evaluated: u64::MAX,
         notes: &notes,
     };
     let mut g = Graph::from_text(&case.input).map_err(|e| e.to_string())?;

@@ -81,10 +81,9 @@ fn formatted(
 /// The price of the network in these formats; that of a network which the backend refuses is infinite.
 fn price(tuner: &mut Tuner<'_>, cx: PassCx<'_>, g: &Graph, chosen: &Packings) -> Result<Price, BuildError> {
     let (g, config, _) = formatted(g.clone(), cx.config, chosen)?;
-    let config = BuildConfig { fold_limit: TRIAL.min(config.fold_limit), ..config };
     // Constants and notes of a trial are not kept for the build.
     let (folding, notes): (FoldWork, Notes) = (cx.folding.clone(), cx.notes.clone());
-    let cx = PassCx { config: &config, folding: &folding, notes: &notes, ..cx };
+    let cx = PassCx { config: &config, folding: &folding, notes: &notes, evaluated: TRIAL, ..cx };
     let mut search = Search { tuner, cx, given: Given::Profiles, considered: Vec::new() };
     let formed = match search.build(g) {
         Err(BuildError::NoTactic { .. }) => return Ok((usize::MAX, f64::INFINITY)),

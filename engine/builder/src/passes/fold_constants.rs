@@ -49,7 +49,7 @@ fn fold_all(
     let mut readers: HashMap<ValueId, usize> = g.uses().read().map(|(v, u)| (v, u.len())).collect();
     for id in g.order().to_vec() {
         let Some(node) = g.get(id) else { continue };
-        if !foldable(g, node, cx.config.fold_limit) || !wanted(g, node) {
+        if !foldable(g, node, cx.config.fold_limit.min(cx.evaluated)) || !wanted(g, node) {
             continue;
         }
         if !cx.folding.allows(g, node) {
@@ -86,7 +86,7 @@ fn forget(g: &mut Graph, v: ValueId) {
     }
 }
 
-/// The layers that this pass will evaluate.
+/// The layers that this pass will evaluate, in the build itself where this is a trial.
 pub fn constant_layers(g: &Graph, cx: &PassCx<'_>) -> HashSet<NodeId> {
     let mut all = HashSet::new();
     for (id, node) in g.nodes() {

@@ -37,6 +37,8 @@ pub struct PassCx<'a> {
     pub target: &'a Target,
     /// The work that folding may do.
     pub folding: &'a folding::FoldWork,
+    /// Constants larger than this, in bytes, are not evaluated: in trials, which take them as constants nevertheless.
+    pub evaluated: u64,
     /// Notes of passes for the user.
     pub notes: &'a Notes,
 }

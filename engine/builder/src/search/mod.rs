@@ -14,7 +14,7 @@ mod types;
 use crate::passes::{self, Pass, PassCx, PassReport};
 use crate::points::{Points, Span};
 use crate::tuner::Tuner;
-use crate::{BuildConfig, BuildError, bodies, borders, regions};
+use crate::{BuildError, bodies, borders, regions};
 use kiln_ir::{Fact, Graph, NodeId};
 use rewrite::{Rewrite, by_late_patterns, by_patterns, formats, next_class, padded};
 use std::cmp::Ordering;
@@ -181,11 +181,10 @@ impl Search<'_, '_> {
         if !site.apply(&mut g, &self.cx)? {
             return Ok(None);
         }
-        let small =
-            BuildConfig { fold_limit: TRIAL.min(self.cx.config.fold_limit), ..self.cx.config.clone() };
         // Constants that a trial evaluates are not kept for the build.
         let folding = self.cx.folding.clone();
-        passes::run_list(&mut g, &PassCx { config: &small, folding: &folding, ..self.cx }, passes::CLEAN)?;
+        let cx = PassCx { folding: &folding, evaluated: TRIAL, ..self.cx };
+        passes::run_list(&mut g, &cx, passes::CLEAN)?;
         self.form(g).map(Some)
     }
 

@@ -12,7 +12,7 @@ use crate::passes::folding::FoldWork;
 use crate::passes::precision::{self, Choice, Types};
 use crate::passes::{self, Notes, PassCx, PassReport};
 use crate::search::TRIAL;
-use crate::{BuildConfig, BuildError, Narrowing, bodies};
+use crate::{BuildError, Narrowing, bodies};
 use kiln_ir::{DType, Graph, NodeId};
 use labels::{energy, solve};
 use std::collections::BTreeMap;
@@ -76,10 +76,8 @@ impl Search<'_, '_> {
 
     /// The time of the network with these types, searched to the end. Large constants are not evaluated for it.
     fn time_with(&mut self, g: &Graph, types: &Types) -> Result<f64, BuildError> {
-        let config =
-            BuildConfig { fold_limit: TRIAL.min(self.cx.config.fold_limit), ..self.cx.config.clone() };
         let (folding, notes): (FoldWork, Notes) = (self.cx.folding.clone(), self.cx.notes.clone());
-        let cx = PassCx { config: &config, folding: &folding, notes: &notes, ..self.cx };
+        let cx = PassCx { folding: &folding, notes: &notes, evaluated: TRIAL, ..self.cx };
         let given = self.given;
         let mut search = Search { tuner: &mut *self.tuner, cx, given, considered: Vec::new() };
         let mut g = g.clone();
