@@ -2,7 +2,8 @@
 //!
 //! The network is cut into units: regions as they are formed in f32, whose layers may have the same types. Each unit costs what its
 //! region takes in each type, each value between units of two types costs a cast. The labelling of least cost is taken
-//! (`labels.rs`). Where one type throughout is close to it, both are searched to the end, formats and fusions included, and compared.
+//! (`labels.rs`). Each narrower type throughout is searched to the end beside it, formats and fusions included, and compared; f32 where
+//! it is close.
 
 mod labels;
 mod units;
@@ -18,7 +19,7 @@ use labels::{energy, solve};
 use std::collections::BTreeMap;
 use units::Units;
 
-/// Part of the cost that one type throughout may take beyond the best labelling, and still be searched to the end.
+/// Part of the cost that a labelling may take beyond the best one, and still be searched to the end.
 const CLOSE: f64 = 0.25;
 
 impl Search<'_, '_> {
@@ -125,14 +126,15 @@ impl Search<'_, '_> {
     }
 }
 
-/// Types that are worth a search to the end: those of two labellings, and of each type throughout, whose cost is close to the least.
-/// Times of units are those of the formats in which the network is written, so that a small difference says little.
-fn close(units: &Units, first: [Vec<usize>; 2], least: f64) -> Vec<Types> {
+/// Types that are worth a search to the end: those of two labellings whose cost is close to the least, and each narrower type throughout.
+/// Times of units are those of the formats in which the network is written. They say little of types whose kernels want other ones.
+fn close(units: &Units, labellings: [Vec<usize>; 2], least: f64) -> Vec<Types> {
+    let near =
+        |labels: &Vec<usize>| energy(&units.problem, labels) <= least * (1.0 + CLOSE) || !least.is_finite();
     let mut all: Vec<Types> = Vec::new();
-    for labels in first.into_iter().chain(units.narrowest()) {
-        let ns = energy(&units.problem, &labels);
+    for labels in labellings.into_iter().filter(near).chain(units.narrowest()) {
         let types = units.types(&labels);
-        if (ns <= least * (1.0 + CLOSE) || !least.is_finite()) && !all.contains(&types) {
+        if !all.contains(&types) {
             all.push(types);
         }
     }
