@@ -152,7 +152,7 @@ fn as_layer(
     let body: String = text.lines().filter(|l| !l.starts_with(marks)).flat_map(|l| [l, "\n"]).collect();
     let source = format!(
         "{body}extern \"C\" __global__ void layer({}, Params p) {{ K k; k.grid_n = p.grid_n; k.extras_at = p.extras_at; k.extent = \
-         p.extent; k.spare = 0u; k.more_words = nullptr; k.alive = 0u; for (u32 i = 0u; i < 48u; i++) {{ k.words[i] = 0u; }}{set} \
+         p.extent; k.marks = 0u; k.more_words = nullptr; k.alive = 0u; for (u32 i = 0u; i < 48u; i++) {{ k.words[i] = 0u; }}{set} \
          k.by0 = y; {call} }}\n",
         args.join(", ")
     );
