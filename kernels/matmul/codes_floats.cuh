@@ -15,7 +15,7 @@ template <class K> DEV void codes_floats(const K& k) {
     i32 zero[K::EIGHTS];
 #pragma unroll
     for (u32 i = 0u; i < K::EIGHTS; i++) {
-        // Those that are not there are the last one.
+        // A thread beyond the last neighbours reads those again, and stores nothing.
         const u32 e = ::min(first + i * K::MAKERS, all - 1u);
         const u32 row = e / OF_ROW;
         if constexpr (WORDS == 1u) {

@@ -11,7 +11,7 @@ template <class K> struct Row {
     u32 row, base, n;
     f32 v[K::CHUNKS][K::V];
 
-    // Of `rows` rows of `count` elements.
+    // A tensor has `rows` rows of `count` elements; a thread takes its part of one of them.
     DEV Row(const K& k, u32 count, u32 rows) : k(k) {
         row = blockIdx.x * (K::LANES / K::T) + threadIdx.x / K::T;
         base = row * count;

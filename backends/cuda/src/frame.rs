@@ -254,10 +254,9 @@ impl Heading {
             if *cluster > 1 { format!(" __cluster_dims__({cluster}, 1, 1)") } else { String::new() };
         let (of, p, made) = if cells { ("Parameter", "p", "const K k(p); ") } else { ("K", "k", "") };
         let depend = match (self.early, cells) {
-            (false, false) => "depend(); if (yields(k)) { release(); } ",
-            (false, true) => "depend(); if (yields(p)) { release(); } ",
-            (true, false) => "if (k.alive != 0) { depend(); } ",
-            (true, true) => "if (p.alive != 0 || p.marks != 0u) { depend(); } ",
+            (false, _) => format!("depend(); if (yields({p})) {{ release(); }} "),
+            (true, false) => "if (k.alive != 0) { depend(); } ".to_owned(),
+            (true, true) => "if (p.alive != 0 || p.marks != 0u) { depend(); } ".to_owned(),
         };
         format!(
             "extern \"C\" __global__ void __launch_bounds__({threads}{beside}){cluster} {name}(\

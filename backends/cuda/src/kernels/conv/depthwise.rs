@@ -120,7 +120,7 @@ fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
     let rate = number("sm_count", 50.0) * number("clock_mhz", 1500.0) / 1000.0 * 64.0;
     let sums = output(site, 0).and_then(|y| y.static_volume());
     let tactic = |lines: usize| {
-        // What a row of x is read for: all rows of the band whose windows it is under.
+        // The windows of a band share rows of x: the part of the reads that bands of one row would make.
         let height = (lines - 1) * s.strides[0] + s.kernel[0];
         let reads = height as f64 / (lines * s.kernel[0]) as f64;
         let estimate_ns = traffic(site).zip(sums).map(|(bytes, n)| {
