@@ -377,6 +377,41 @@ impl Maker {
         y.unwrap_or_else(|_| self.op("relu", &[x]))
     }
 
+    /// Attention with heads around the length up to which fused kernels hold them: in both layouts, grouped, masked, or with flags
+    /// that products do not follow.
+    fn long_heads(&mut self) -> ValueId {
+        let int = |m: &mut Maker, lo, hi| m.rng.int(lo, hi) as usize;
+        let (batch, queries, keys) = (int(self, 1, 2), int(self, 1, 4), int(self, 1, 5));
+        let (kv_heads, groups) = (int(self, 1, 2), int(self, 1, 2));
+        let (size, v_size) = (int(self, 120, 150), int(self, 1, 140));
+        let (heads, flat) = (kv_heads * groups, self.rarely(2));
+        let shape = |heads: usize, length: usize, size: usize| match flat {
+            true => vec![batch, length, heads * size],
+            false => vec![batch, heads, length, size],
+        };
+        let q = self.input(&shape(heads, queries, size));
+        let k = self.input(&shape(kv_heads, keys, size));
+        let v = self.input(&shape(kv_heads, keys, v_size));
+        let mut inputs = vec![q, k, v];
+        if self.rarely(2) {
+            let lead = if self.rarely(2) { vec![] } else { vec![batch, 1] };
+            inputs.push(self.input(&[&lead[..], &[queries, keys]].concat()));
+        }
+        let counts = if flat { [heads as i64, kv_heads as i64] } else { [0, 0] };
+        let mut attrs = Attrs::new().with("q_heads", counts[0]).with("kv_heads", counts[1]);
+        if self.rarely(2) {
+            attrs = attrs.with("scale", 0.25f64);
+        }
+        if self.rarely(6) {
+            attrs = attrs.with("causal", true);
+        }
+        if self.rarely(6) {
+            attrs = attrs.with("softcap", 2.0f64);
+        }
+        let name = format!("a{}", self.g.order().len());
+        self.g.add(&name, Op::new("attention", attrs).unwrap(), &inputs).unwrap()
+    }
+
     /// A product of two operands with random labels: of both, of one, summed over or not.
     fn einsum(&mut self) -> ValueId {
         let (mut a, mut b, mut out) = (Vec::new(), Vec::new(), Vec::new());
@@ -462,6 +497,12 @@ fn groups() {
 #[test]
 fn attentions() {
     let (changed, kept) = run(Maker::attention, 1500);
+    assert!(changed > 100 && kept > 50, "{changed} rewritten, {kept} kept");
+}
+
+#[test]
+fn long_heads() {
+    let (changed, kept) = run_by("attention-by-products", Maker::long_heads, 400);
     assert!(changed > 100 && kept > 50, "{changed} rewritten, {kept} kept");
 }
 

@@ -6,6 +6,7 @@
 
 mod around;
 mod attention;
+mod attention_apart;
 mod attention_cache;
 mod attention_heads;
 mod attention_windows;
@@ -149,6 +150,7 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<parallel_matmul::ParallelMatmul>(),
     pattern::<parallel_conv::ParallelConv>(),
     pattern::<batched_matmul::BatchedMatmul>(),
+    pattern::<attention_apart::AttentionApart>(),
     pattern::<conv_transpose::ConvTranspose>(),
     pattern::<phases::Phases>(),
     pattern::<patches::Patches>(),

@@ -22,6 +22,11 @@ impl<'g> View<'g> {
         self.uses.of_value(v)
     }
 
+    /// Whether a value is read by a layer, or an output of the graph.
+    pub fn is_read(&self, v: ValueId) -> bool {
+        !self.readers(v).is_empty() || self.uses.is_output(v)
+    }
+
     /// Whether the value is read once, and no output of the graph.
     pub fn read_once(&self, v: ValueId) -> bool {
         self.readers(v).len() == 1 && !self.uses.is_output(v)

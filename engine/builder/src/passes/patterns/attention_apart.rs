@@ -1,0 +1,150 @@
+//! Attention as two products and a softmax: its definition, for heads that are too long for the registers of a fused kernel.
+
+use super::view::{View, input};
+use super::{Rule, Writer};
+use kiln_ir::{Attrs, DType, Dim, IrError, NodeId, ValueId};
+use kiln_ops::attention::ATTENTION;
+use kiln_ops::cast::CAST;
+use kiln_ops::matmul::MATMUL;
+use kiln_ops::pointwise::binary::{ADD, MUL};
+use kiln_ops::softmax::SOFTMAX;
+use kiln_ops::transpose::TRANSPOSE;
+
+/// Elements of a head up to which fused kernels have it in registers.
+const SHORT: i64 = 128;
+/// Most elements of the scores, which a fused kernel never stores.
+const SCORES: i64 = 1 << 27;
+
+pub struct AttentionApart {
+    q: ValueId,
+    k: ValueId,
+    v: ValueId,
+    mask: Option<ValueId>,
+    scale: f64,
+    softmax_f32: bool,
+    sizes: Sizes,
+}
+
+/// Dimensions, all known.
+struct Sizes {
+    /// Whether operands are [batch, length, heads·size].
+    flat: bool,
+    batch: i64,
+    q_heads: i64,
+    kv_heads: i64,
+    queries: i64,
+    keys: i64,
+    size: i64,
+    v_size: i64,
+}
+
+impl Sizes {
+    fn of(view: &View<'_>, q: ValueId, k: ValueId, v: ValueId, heads: [i64; 2]) -> Option<Sizes> {
+        let known = |v: ValueId| view.dims(v).iter().map(Dim::as_const).collect::<Option<Vec<i64>>>();
+        let flat = view.g.ty(q).rank() == 3;
+        let split = |v: ValueId, heads: i64| match (&known(v)?[..], heads) {
+            (&[b, h, s, d], _) => Some([b, h, s, d]),
+            (&[b, s, hidden], h) if h > 0 => Some([b, h, s, hidden / h]),
+            _ => None,
+        };
+        let [batch, q_heads, queries, size] = split(q, heads[0])?;
+        let [_, kv_heads, keys, _] = split(k, heads[1])?;
+        let [_, _, _, v_size] = split(v, heads[1])?;
+        let all = [batch, q_heads, kv_heads, queries, keys, size, v_size];
+        let scores = [batch, q_heads, queries, keys].iter().try_fold(1i64, |n, &d| n.checked_mul(d))?;
+        let fits = all.iter().all(|&n| n > 0) && scores <= SCORES && q_heads % kv_heads == 0;
+        fits.then_some(Sizes { flat, batch, q_heads, kv_heads, queries, keys, size, v_size })
+    }
+
+    fn groups(&self) -> i64 {
+        self.q_heads / self.kv_heads
+    }
+}
+
+impl Rule for AttentionApart {
+    const NAME: &'static str = "attention-by-products";
+    // Scores go through memory.
+    const ALWAYS: bool = false;
+
+    fn find(view: &View<'_>, root: NodeId) -> Option<AttentionApart> {
+        let node = view.g.get(root).filter(|n| n.op.is(ATTENTION))?;
+        let a = node.op.attrs();
+        let others = node.outputs.iter().skip(1).any(|&v| view.is_read(v));
+        let flags = ["causal", "zero_nan", "zero_empty"].iter().any(|name| a.bool(name) != Ok(false));
+        let windows = ["window_left", "window_right"].iter().any(|name| a.int(name) != Ok(-1));
+        let plain = a.float("softcap").ok()? == 0.0 && a.float("hidden_score").ok()? == f64::NEG_INFINITY;
+        if others || flags || windows || !plain || (4..node.inputs.len()).any(|i| input(node, i).is_some()) {
+            return None;
+        }
+        let (q, k, v, mask) = (input(node, 0)?, input(node, 1)?, input(node, 2)?, input(node, 3));
+        let alike = [k, v].iter().all(|&x| view.g.ty(x).dtype == view.g.ty(q).dtype);
+        let sizes = Sizes::of(view, q, k, v, [a.int("q_heads").ok()?, a.int("kv_heads").ok()?])?;
+        let long = sizes.size.max(sizes.v_size) > SHORT;
+        // A mask broadcasts to heads of queries, which the products of grouped heads do not keep apart.
+        let masked = mask.is_none_or(|m| {
+            let whole = view.dims(m).last().and_then(Dim::as_const) == Some(sizes.keys);
+            view.g.ty(m).dtype.is_float() && whole && sizes.groups() == 1 && view.g.ty(m).rank() <= 4
+        });
+        let scale = match a.float("scale").ok()? {
+            0.0 => 1.0 / (sizes.size as f64).sqrt(),
+            s => s,
+        };
+        let softmax_f32 =
+            a.bool("softmax_f32").ok()? || mask.is_some_and(|m| view.g.ty(m).dtype == DType::F32);
+        (alike && long && masked).then_some(AttentionApart { q, k, v, mask, scale, softmax_f32, sizes })
+    }
+
+    fn write(self, mut w: Writer<'_>, root: NodeId) -> Result<bool, IrError> {
+        let s = &self.sizes;
+        let dtype = w.g.ty(self.q).dtype;
+        let scale = w.scalar(self.scale, dtype)?;
+        // Queries are scaled in front of the product, as scores may leave the range of narrow types.
+        let q = w.op(MUL, Attrs::new(), &[self.q, scale])?;
+        let mut q = heads_first(&mut w, q, s.flat, [s.batch, s.queries, s.q_heads, s.size])?;
+        let k = heads_first(&mut w, self.k, s.flat, [s.batch, s.keys, s.kv_heads, s.size])?;
+        let v = heads_first(&mut w, self.v, s.flat, [s.batch, s.keys, s.kv_heads, s.v_size])?;
+        if s.groups() > 1 {
+            q = w.reshape(q, &[s.batch, s.kv_heads, s.groups() * s.queries, s.size])?;
+        }
+        let mut scores = w.op(MATMUL, Attrs::new().with("trans_b", true), &[q, k])?;
+        let of_softmax = if self.softmax_f32 { DType::F32 } else { dtype };
+        scores = cast(&mut w, scores, of_softmax)?;
+        if let Some(mask) = self.mask {
+            let mask = cast(&mut w, mask, of_softmax)?;
+            scores = w.op(ADD, Attrs::new(), &[scores, mask])?;
+        }
+        let weights = w.op(SOFTMAX, Attrs::new().with("axis", -1i64), &[scores])?;
+        let weights = cast(&mut w, weights, dtype)?;
+        let mut y = w.op(MATMUL, Attrs::new(), &[weights, v])?;
+        if s.groups() > 1 {
+            y = w.reshape(y, &[s.batch, s.q_heads, s.queries, s.v_size])?;
+        }
+        if s.flat {
+            if s.q_heads > 1 {
+                y = w.op(TRANSPOSE, Attrs::new().with("perm", vec![0i64, 2, 1, 3]), &[y])?;
+            }
+            y = w.reshape(y, &[s.batch, s.queries, s.q_heads * s.v_size])?;
+        }
+        Ok(w.replace(root, y))
+    }
+}
+
+/// An operand as [batch, heads, length, size]; one head needs no transposition.
+fn heads_first(w: &mut Writer<'_>, x: ValueId, flat: bool, of: [i64; 4]) -> Result<ValueId, IrError> {
+    let [batch, length, heads, size] = of;
+    match (flat, heads) {
+        (false, _) => Ok(x),
+        (true, 1) => w.reshape(x, &[batch, 1, length, size]),
+        (true, _) => {
+            let x = w.reshape(x, &[batch, length, heads, size])?;
+            w.op(TRANSPOSE, Attrs::new().with("perm", vec![0i64, 2, 1, 3]), &[x])
+        }
+    }
+}
+
+fn cast(w: &mut Writer<'_>, x: ValueId, to: DType) -> Result<ValueId, IrError> {
+    if w.g.ty(x).dtype == to {
+        return Ok(x);
+    }
+    w.op(CAST, Attrs::new().with("to", to), &[x])
+}
