@@ -15,6 +15,7 @@ struct GroupColumnsParams {
     u32 high;
     u32 parts;
     u32 part;
+    u32 pieces;
     u32 places;
 };
 
@@ -110,28 +111,46 @@ template <u32 V, class K> DEV void columns_of_image(const K& k) {
         }
         __syncthreads();
     }
-    if (own.inside && own.y == 0u) {
-        f32* const found = reinterpret_cast<f32*>(k.scratch);
-        const u32 at = (own.image * p.parts + own.part) * p.channels + own.channel;
-#pragma unroll
-        for (u32 j = 0u; j < V; j++) {
-            found[(at + j) * 2u] = means[j][l];
-            found[(at + j) * 2u + 1u] = squares[j][l];
+    // The channels of this block in each group are one piece: a warp merges it.
+    const u32 first = blockIdx.x % p.side * p.wide * V;
+    const u32 last = min(p.channels, first + p.wide * V);
+    f32* const found = reinterpret_cast<f32*>(k.scratch) + blockIdx.x * p.pieces * 2u;
+    for (u32 group = first / p.width + l / 32u; group * p.width < last; group += K::LANES / 32u) {
+        const u32 to = min(last, (group + 1u) * p.width);
+        Moments m = no_moments();
+        for (u32 c = max(first, group * p.width) + l % 32u; c < to; c += 32u) {
+            const u32 at = (c - first) / V;
+            m = merged(m, Moments{counts[at], means[(c - first) % V][at], squares[(c - first) % V][at]});
+        }
+        m = warp_moments(m);
+        if (l % 32u == 0u) {
+            const u32 piece = group - first / p.width;
+            found[piece * 2u] = m.mean;
+            found[piece * 2u + 1u] = m.squares;
         }
     }
 }
 
-// A block a group: the mean and the factor of a group from those of its channels in all parts.
-template <class K> DEV void group_of_columns(const K& k) {
+// A block a group: the mean and the factor of a group from its pieces in all parts.
+template <u32 V, class K> DEV void group_of_columns(const K& k) {
     const auto& p = params<GroupColumnsParams>(k);
     const u32 image = blockIdx.x / p.groups;
-    const u32 first = (blockIdx.x - image * p.groups) * p.width;
+    const u32 group = blockIdx.x - image * p.groups;
+    const u32 from = group * p.width, to = from + p.width;
+    // Channels of a block, and the blocks beside each other that have some of this group.
+    const u32 block = p.wide * V;
+    const u32 side = from / block;
+    const u32 sides = (to - 1u) / block - side + 1u;
     f32* const found = reinterpret_cast<f32*>(k.scratch);
     Moments m = no_moments();
-    for (u32 i = threadIdx.x; i < p.parts * p.width; i += K::LANES) {
-        const u32 part = i / p.width;
-        const u32 at = (image * p.parts + part) * p.channels + first + (i - part * p.width);
-        m = merged(m, Moments{f32(min(p.part, p.pixels - part * p.part)), found[at * 2u], found[at * 2u + 1u]});
+    for (u32 i = threadIdx.x; i < p.parts * sides; i += K::LANES) {
+        const u32 part = i / sides;
+        const u32 s = side + i - part * sides;
+        const u32 first = s * block;
+        const u32 channels = min(to, min(first + block, p.channels)) - max(from, first);
+        const u32 at = ((image * p.parts + part) * p.side + s) * p.pieces + group - first / p.width;
+        const f32 n = f32(min(p.part, p.pixels - part * p.part)) * f32(channels);
+        m = merged(m, Moments{n, found[at * 2u], found[at * 2u + 1u]});
     }
     m = block_moments(k, m);
     if (threadIdx.x == 0u) {
@@ -186,5 +205,7 @@ template <u32 V, class K> DEV void apply_to_columns(const K& k) {
 
 template <class K> DEV void columns_of_image_8(const K& k) { columns_of_image<8u>(k); }
 template <class K> DEV void columns_of_image_1(const K& k) { columns_of_image<1u>(k); }
+template <class K> DEV void group_of_columns_8(const K& k) { group_of_columns<8u>(k); }
+template <class K> DEV void group_of_columns_1(const K& k) { group_of_columns<1u>(k); }
 template <class K> DEV void apply_to_columns_8(const K& k) { apply_to_columns<8u>(k); }
 template <class K> DEV void apply_to_columns_1(const K& k) { apply_to_columns<1u>(k); }

@@ -78,9 +78,8 @@ template <u32 V, class K> DEV Moments thread_moments(const K& k, u32 from, u32 t
     return all;
 }
 
-// Moments of all threads of a block together; each thread gets them.
-template <class K> DEV Moments block_moments(const K&, Moments m) {
-    __shared__ Moments of_each_warp[K::LANES / 32u];
+// Moments of all threads of a warp together; each thread gets them.
+DEV Moments warp_moments(Moments m) {
 #pragma unroll
     for (u32 s = 16u; s > 0u; s /= 2u) {
         Moments other;
@@ -89,6 +88,13 @@ template <class K> DEV Moments block_moments(const K&, Moments m) {
         other.squares = __shfl_xor_sync(0xffffffffu, m.squares, s);
         m = merged(m, other);
     }
+    return m;
+}
+
+// Moments of all threads of a block together; each thread gets them.
+template <class K> DEV Moments block_moments(const K&, Moments m) {
+    __shared__ Moments of_each_warp[K::LANES / 32u];
+    m = warp_moments(m);
     if (threadIdx.x % 32u == 0u) {
         of_each_warp[threadIdx.x / 32u] = m;
     }

@@ -32,7 +32,8 @@ pub const KERNELS: &[Kernel] = &[
         side_results: false,
         tactics: |site| tactics(site, "group_norm.columns", Layout::ChannelsLast),
         source: |site, _| {
-            let silent = ["columns_of_image_8", "columns_of_image_1", "group_of_columns"];
+            let silent =
+                ["columns_of_image_8", "columns_of_image_1", "group_of_columns_8", "group_of_columns_1"];
             source(site, "norm/group_columns", &["apply_to_columns_8", "apply_to_columns_1"], &silent)
         },
         launch: columns,
@@ -88,6 +89,8 @@ kiln_codegen::params! {
         parts: u32,
         /// Pixels of a part.
         part: u32,
+        /// Groups that a block has channels of, at most.
+        pieces: u32,
         /// Position in scratch memory of the statistics of groups.
         places: u32,
     }
@@ -200,7 +203,10 @@ fn columns(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let parts = (BLOCKS / (g.images * side)).min(g.inner.div_ceil(high * 4)).max(1);
     let part = g.inner.div_ceil(parts);
     let parts = g.inner.div_ceil(part);
-    let places = g.images * parts * g.channels * 2;
+    // Channels of a block begin and end within groups.
+    let block = wide * if vectors { WIDTH } else { 1 };
+    let pieces = (block.div_ceil(g.width()) + 1).min(g.groups);
+    let places = g.images * parts * side * pieces * 2;
     let params = GroupColumnsParams {
         pixels: g.inner,
         channels: g.channels,
@@ -213,6 +219,7 @@ fn columns(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
         high,
         parts,
         part,
+        pieces,
         places,
     };
     let w = params.words()?;
@@ -221,7 +228,7 @@ fn columns(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let blocks = Grid::Groups((g.images * side * parts) as u64);
     let all = [
         Launch::map(2 + odd, w.clone()).on(blocks),
-        Launch::map(4, w.clone()).on(Grid::Groups((g.images * g.groups) as u64)),
+        Launch::map(4 + odd, w.clone()).on(Grid::Groups((g.images * g.groups) as u64)),
         Launch::map(odd, w).on(blocks),
     ];
     Ok(all.into_iter().map(|l| l.scratch(scratch)).collect())
