@@ -182,7 +182,8 @@ fn resolve(path: &Path) -> io::Result<PathBuf> {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         Err(_) => {}
     }
-    if path.symlink_metadata().is_ok() {
+    // Another writer may have made the file since then.
+    if path.symlink_metadata().is_ok_and(|m| m.is_symlink()) {
         let text = "it is a symbolic link to nothing: remove it or give the path it should lead to";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
