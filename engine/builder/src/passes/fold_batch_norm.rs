@@ -37,11 +37,6 @@ fn constant(g: &Graph, v: ValueId) -> Option<ValueId> {
     (float && g.weight(of).is_some()).then_some(of)
 }
 
-/// A value in a type, by a cast where it has another one.
-fn in_type(w: &mut Writer<'_>, v: ValueId, to: DType) -> Result<ValueId, IrError> {
-    if w.g.ty(v).dtype == to { Ok(v) } else { w.op(CAST, Attrs::new().with("to", to), &[v]) }
-}
-
 /// A batch normalization with constant parameters.
 struct Norm {
     x: ValueId,
@@ -80,7 +75,7 @@ impl Norm {
         let (mut w, wide) = (Writer::before(g, id), DType::F32);
         let mut params = self.params;
         for v in &mut params {
-            *v = in_type(&mut w, *v, wide)?;
+            *v = w.in_type(*v, wide)?;
         }
         let [scale, bias, mean, var] = params;
         let eps = w.scalar(self.epsilon, wide)?;
@@ -91,24 +86,24 @@ impl Norm {
             Some(conv) => {
                 let centred = match conv.bias {
                     Some(b) => {
-                        let b = in_type(&mut w, b, wide)?;
+                        let b = w.in_type(b, wide)?;
                         w.op(SUB, Attrs::new(), &[b, mean])?
                     }
                     None => w.op(NEG, Attrs::new(), &[mean])?,
                 };
                 let scaled = w.op(MUL, Attrs::new(), &[centred, factor])?;
                 let new_bias = w.op(ADD, Attrs::new(), &[scaled, bias])?;
-                let new_bias = in_type(&mut w, new_bias, self.dtype)?;
+                let new_bias = w.in_type(new_bias, self.dtype)?;
                 let per_output = w.column(factor, w.g.ty(conv.weights).rank(), 0)?;
-                let weights = in_type(&mut w, conv.weights, wide)?;
+                let weights = w.in_type(conv.weights, wide)?;
                 let new_weights = w.op(MUL, Attrs::new(), &[weights, per_output])?;
-                let new_weights = in_type(&mut w, new_weights, self.dtype)?;
+                let new_weights = w.in_type(new_weights, self.dtype)?;
                 w.op(CONV, conv.attrs, &[conv.x, new_weights, new_bias])?
             }
             None => {
                 let drop = w.op(MUL, Attrs::new(), &[mean, factor])?;
                 let shift = w.op(SUB, Attrs::new(), &[bias, drop])?;
-                let (f, s) = (in_type(&mut w, factor, self.dtype)?, in_type(&mut w, shift, self.dtype)?);
+                let (f, s) = (w.in_type(factor, self.dtype)?, w.in_type(shift, self.dtype)?);
                 let (f, s) = (w.column(f, self.rank, 1)?, w.column(s, self.rank, 1)?);
                 let scaled = w.op(MUL, Attrs::new(), &[self.x, f])?;
                 w.op(ADD, Attrs::new(), &[scaled, s])?

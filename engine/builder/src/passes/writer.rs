@@ -67,6 +67,11 @@ impl Writer<'_> {
         Ok(out)
     }
 
+    /// A value in a type, by a cast where it has another one.
+    pub fn in_type(&mut self, x: ValueId, to: DType) -> Result<ValueId, IrError> {
+        if self.g.ty(x).dtype == to { Ok(x) } else { self.op(CAST, Attrs::new().with("to", to), &[x]) }
+    }
+
     /// A constant of one element.
     pub fn scalar(&mut self, x: f64, dtype: DType) -> Result<ValueId, IrError> {
         let t = Tensor::from_elems(dtype, &[], &kiln_ir::Elems::F(vec![x]));

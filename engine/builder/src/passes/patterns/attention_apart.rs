@@ -4,7 +4,6 @@ use super::view::{View, input};
 use super::{Rule, Writer};
 use kiln_ir::{Attrs, DType, Dim, IrError, NodeId, ValueId};
 use kiln_ops::attention::ATTENTION;
-use kiln_ops::cast::CAST;
 use kiln_ops::matmul::MATMUL;
 use kiln_ops::pointwise::binary::{ADD, MUL};
 use kiln_ops::softmax::SOFTMAX;
@@ -108,13 +107,13 @@ impl Rule for AttentionApart {
         }
         let mut scores = w.op(MATMUL, Attrs::new().with("trans_b", true), &[q, k])?;
         let of_softmax = if self.softmax_f32 { DType::F32 } else { dtype };
-        scores = cast(&mut w, scores, of_softmax)?;
+        scores = w.in_type(scores, of_softmax)?;
         if let Some(mask) = self.mask {
-            let mask = cast(&mut w, mask, of_softmax)?;
+            let mask = w.in_type(mask, of_softmax)?;
             scores = w.op(ADD, Attrs::new(), &[scores, mask])?;
         }
         let weights = w.op(SOFTMAX, Attrs::new().with("axis", -1i64), &[scores])?;
-        let weights = cast(&mut w, weights, dtype)?;
+        let weights = w.in_type(weights, dtype)?;
         let mut y = w.op(MATMUL, Attrs::new(), &[weights, v])?;
         if s.groups() > 1 {
             y = w.reshape(y, &[s.batch, s.q_heads, s.queries, s.v_size])?;
@@ -140,11 +139,4 @@ fn heads_first(w: &mut Writer<'_>, x: ValueId, flat: bool, of: [i64; 4]) -> Resu
             w.op(TRANSPOSE, Attrs::new().with("perm", vec![0i64, 2, 1, 3]), &[x])
         }
     }
-}
-
-fn cast(w: &mut Writer<'_>, x: ValueId, to: DType) -> Result<ValueId, IrError> {
-    if w.g.ty(x).dtype == to {
-        return Ok(x);
-    }
-    w.op(CAST, Attrs::new().with("to", to), &[x])
 }

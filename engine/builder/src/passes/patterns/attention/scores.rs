@@ -163,7 +163,7 @@ impl Scores {
         match mask.v {
             Some(v) if mask.kind == Kind::Float => {
                 let own = w.g.ty(v).dtype;
-                Ok(Some(if own == dtype { v } else { cast(w, v, DType::F32)? }))
+                Ok(Some(if own == dtype { v } else { w.in_type(v, DType::F32)? }))
             }
             v => Ok(v),
         }
@@ -288,18 +288,11 @@ impl Mask {
     }
 }
 
-fn cast(w: &mut Writer<'_>, v: ValueId, to: DType) -> Result<ValueId, IrError> {
-    if w.g.ty(v).dtype == to {
-        return Ok(v);
-    }
-    w.op(CAST, Attrs::new().with("to", to), &[v])
-}
-
 fn same_type(w: &mut Writer<'_>, a: ValueId, b: ValueId) -> Result<(ValueId, ValueId), IrError> {
     if w.g.ty(a).dtype == w.g.ty(b).dtype {
         return Ok((a, b));
     }
-    Ok((cast(w, a, DType::F32)?, cast(w, b, DType::F32)?))
+    Ok((w.in_type(a, DType::F32)?, w.in_type(b, DType::F32)?))
 }
 
 /// A mask that is meant for scores of another rank, for those of attention.

@@ -99,10 +99,7 @@ pub fn is_all(g: &Graph, v: ValueId, wanted: i64) -> bool {
 
 /// Elements as i32.
 pub fn wide(w: &mut Writer<'_>, v: ValueId) -> Result<ValueId, IrError> {
-    match w.g.ty(v).dtype {
-        DType::I32 => Ok(v),
-        _ => w.op(CAST, Attrs::new().with("to", DType::I32), &[v]),
-    }
+    w.in_type(v, DType::I32)
 }
 
 /// Codes less their zero point, in i32.
@@ -135,10 +132,7 @@ pub fn swapped(w: &mut Writer<'_>, v: ValueId) -> Result<ValueId, IrError> {
 
 /// A scale in f32.
 pub fn step(w: &mut Writer<'_>, v: ValueId) -> Result<ValueId, IrError> {
-    match w.g.ty(v).dtype {
-        DType::F32 => Ok(v),
-        _ => w.op(CAST, Attrs::new().with("to", DType::F32), &[v]),
-    }
+    w.in_type(v, DType::F32)
 }
 
 /// Sums of products of codes, less what zero points add to them, as the values that they stand for: floats of a type where there are
@@ -163,7 +157,7 @@ pub fn real(
             let scale = w.op(MUL, Attrs::new(), &[a, b])?;
             if w.g.ty(sums).dtype.is_float() {
                 let y = w.op(MUL, Attrs::new(), &[sums, scale])?;
-                return if to == DType::F32 { Ok(y) } else { w.op(CAST, Attrs::new().with("to", to), &[y]) };
+                return w.in_type(y, to);
             }
             let inputs: Vec<Option<ValueId>> = [sums, scale].into_iter().chain(less).map(Some).collect();
             w.node(DEQUANTIZE, Attrs::new().with("to", to), &inputs)

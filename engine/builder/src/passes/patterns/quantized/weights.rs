@@ -174,11 +174,7 @@ impl Rule for WeightCodes {
         let part = |size: i64, of: i64| size / of.max(1);
         let parts = [part(whole[0], shared[0]), part(whole[1], shared[1])];
         let scale = self.laid(&mut w, self.scale, &parts)?;
-        let scale = if w.g.ty(scale).dtype == self.to {
-            scale
-        } else {
-            w.op(CAST, Attrs::new().with("to", self.to), &[scale])?
-        };
+        let scale = w.in_type(scale, self.to)?;
         let zero = self.zero.map(|z| self.laid(&mut w, z, &parts)).transpose()?;
         let mut turn = |v: ValueId| match self.turned {
             true => w.op(TRANSPOSE, Attrs::new().with("perm", vec![1i64, 0]), &[v]),
