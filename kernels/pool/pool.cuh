@@ -34,9 +34,7 @@ template <class K> DEV typename K::Value pool(const K& k, u32 at) {
         }
     }
     if constexpr (K::PADDED) {
-        count = padded_taps(o.x, w.input.x, w.kernel.x, w.stride.x, w.dilation.x, w.begin.x, w.end.x)
-            * padded_taps(o.y, w.input.y, w.kernel.y, w.stride.y, w.dilation.y, w.begin.y, w.end.y)
-            * padded_taps(o.z, w.input.z, w.kernel.z, w.stride.z, w.dilation.z, w.begin.z, w.end.z);
+        count = padded_taps(w, o);
     }
     return k.last(sum, count);
 }

@@ -79,6 +79,32 @@ const CASES: &[Case] = &[
     Case { label: "whole image", x: &[2, 3, 7, 9], kernel: &[7, 9], ..BASE },
     Case { label: "rows of vectors", x: &[2, 3, 9, 16], kernel: &[3, 3], pads: &[1, 1, 1, 1], ..BASE },
     Case { label: "halves of rows", x: &[1, 5, 12, 32], kernel: &[2, 2], strides: &[2, 2], ..BASE },
+    Case {
+        label: "eight channels, ceil_mode",
+        x: &[2, 8, 8, 7],
+        kernel: &[3, 3],
+        strides: &[2, 3],
+        pads: &[1, 0, 1, 2],
+        ceil: true,
+        ..BASE
+    },
+    Case {
+        label: "more channels, six taps across",
+        x: &[1, 24, 5, 13],
+        kernel: &[2, 6],
+        pads: &[0, 2, 1, 3],
+        dilations: &[1, 2],
+        ..BASE
+    },
+    Case { label: "channels of lines", x: &[3, 16, 11], kernel: &[5], strides: &[2], pads: &[2, 2], ..BASE },
+    Case {
+        label: "channels of volumes",
+        x: &[1, 8, 4, 5, 6],
+        kernel: &[2, 3, 3],
+        strides: &[1, 2, 1],
+        pads: &[1, 0, 1, 0, 1, 1],
+        ..BASE
+    },
     Case { label: "batch 0", x: &[0, 3, 4, 4], kernel: &[2, 2], ..BASE },
     Case { label: "no channels", x: &[2, 0, 4, 4], kernel: &[2, 2], ..BASE },
 ];
