@@ -10,8 +10,13 @@ use kiln_ops::util::strides;
 
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[
-    Kernel::alone("scatter_elements", &["scatter_elements"], |s, _| source(s, "scatter_elements"), elements),
-    Kernel::alone("scatter_nd", &["scatter_nd"], |s, _| source(s, "scatter_nd"), nd),
+    Kernel::alone(
+        "scatter_elements",
+        &["scatter_elements"],
+        |s, _| in_order(s, "scatter_elements"),
+        elements,
+    ),
+    Kernel::alone("scatter_nd", &["scatter_nd"], |s, _| in_order(s, "scatter_nd"), tuples),
 ];
 
 crate::params! {
@@ -64,7 +69,8 @@ pub fn combine(site: &Site<'_>) -> Result<String, BackendError> {
     Ok(site.function("combine", &[("old", r), ("update", r)], r, combined))
 }
 
-fn source(site: &Site<'_>, entry: &'static str) -> Result<Body, BackendError> {
+/// A copy of x, then the function that makes updates in order.
+pub fn in_order(site: &Site<'_>, entry: &'static str) -> Result<Body, BackendError> {
     Ok(Body {
         code: site.alias("Value", site.out_dtype(0))
             + &site.alias("Index", site.dtype(1).unwrap_or(DType::I32))
@@ -91,7 +97,8 @@ fn with_copy(
     Ok(out)
 }
 
-fn elements(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+/// The launches of `scatter_elements`; the first copies x, unless x and the result are one.
+pub fn elements(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (x, i) = (cx.shape(0)?, cx.shape(1)?);
     let axis = cx.axis(x.len())?;
     let updates = i[axis];
@@ -103,7 +110,8 @@ fn elements(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     with_copy(cx, params.words()?, count, (updates, 1))
 }
 
-fn nd(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+/// The launches of `scatter_nd`; the first copies x, unless x and the result are one.
+pub fn tuples(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (x, i) = (cx.shape(0)?, cx.shape(1)?);
     let Some((&depth, lead)) = i.split_last() else { return Ok(Vec::new()) };
     let tuples: usize = lead.iter().product();

@@ -85,6 +85,7 @@ pub const FAMILIES: &[&[Kernel]] = &[
     reduce::scan::KERNELS,
     sample::KERNELS,
     scatter::KERNELS,
+    scatter::copies::KERNELS,
     scatter::sums::KERNELS,
     softmax::KERNELS,
     sort::select::KERNELS,

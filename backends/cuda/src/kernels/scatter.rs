@@ -1,5 +1,6 @@
 //! Updates of many places at once, combined by atomic operations whose result does not depend on their order.
 
+pub mod copies;
 pub mod sums;
 
 use super::alone;
