@@ -44,6 +44,10 @@ impl Maker {
         self.constant(t)
     }
 
+    fn ints(&mut self, v: &[i64]) -> ValueId {
+        self.constant(Tensor::i64(&[v.len()], v).unwrap())
+    }
+
     fn scalar(&mut self, x: f32) -> ValueId {
         self.constant(Tensor::f32(&[], &[x]).unwrap())
     }
@@ -319,30 +323,29 @@ impl Maker {
         let shape = self.shape(x);
         let heads = shape[1] as i64;
         let n = n as i64;
-        let ints = |m: &mut Maker, v: &[i64]| m.constant(Tensor::i64(&[v.len()], v).unwrap());
         match self.rng.int(0, 4) {
             0 => {
                 let at: Vec<i64> = (0..heads * n).map(|i| i / n).collect();
-                let at = ints(self, &at);
+                let at = self.ints(&at);
                 self.add("gather", Attrs::new().with("axis", 1i64), &[x, at])
             }
             1 => {
-                let by = ints(self, &[1, n, 1, 1]);
+                let by = self.ints(&[1, n, 1, 1]);
                 self.op("tile", &[x, by])
             }
             way => {
                 let axis = if self.rarely(6) { 1 } else { 2 };
-                let axes = ints(self, &[axis]);
+                let axes = self.ints(&[axis]);
                 let x = self.op("unsqueeze", &[x, axes]);
                 let mut by = [1; 5];
                 by[axis as usize] = n;
-                let all = ints(self, &by);
+                let all = self.ints(&by);
                 let x = match way {
                     2 => self.op("expand", &[x, all]),
                     3 => self.op("tile", &[x, all]),
                     _ => self.add("concat", Attrs::new().with("axis", axis), &vec![x; n as usize]),
                 };
-                let to = ints(self, &[shape[0] as i64, heads * n, shape[2] as i64, shape[3] as i64]);
+                let to = self.ints(&[shape[0] as i64, heads * n, shape[2] as i64, shape[3] as i64]);
                 self.add("reshape", Attrs::new(), &[x, to])
             }
         }
@@ -410,6 +413,56 @@ impl Maker {
         }
         let name = format!("a{}", self.g.order().len());
         self.g.add(&name, Op::new("attention", attrs).unwrap(), &inputs).unwrap()
+    }
+
+    /// A product or convolution of joined parts, some of which are the same at all positions.
+    fn joined_parts(&mut self) -> ValueId {
+        let int = |m: &mut Maker, lo, hi| m.rng.int(lo, hi) as usize;
+        let image = self.rarely(2);
+        let positions: Vec<usize> = (0..int(self, 1, 2)).map(|_| int(self, 1, 4)).collect();
+        let (batch, made) = (int(self, 1, 2), int(self, 1, 5));
+        let shape = |width: usize, positions: &[usize]| match image {
+            true => [&[batch, width], positions].concat(),
+            false => [&[batch], positions, &[width]].concat(),
+        };
+        let (mut parts, mut depth) = (Vec::new(), 0);
+        for _ in 0..int(self, 2, 4) {
+            let width = int(self, 1, 4);
+            depth += width;
+            let full = shape(width, &positions);
+            if self.rarely(2) {
+                parts.push(self.input(&full));
+                continue;
+            }
+            // Sometimes but one of several dimensions is repeated.
+            let mut once = vec![1; positions.len()];
+            if self.rarely(3) {
+                once[0] = positions[0];
+            }
+            let own = shape(width, &once);
+            let x = self.input(&own);
+            let tiles = self.rarely(2);
+            let counts = full.iter().zip(&own).map(|(&f, &o)| if tiles { f / o } else { f } as i64);
+            let counts = self.ints(&counts.collect::<Vec<_>>());
+            parts.push(self.op(if tiles { "tile" } else { "expand" }, &[x, counts]));
+        }
+        let axis = if image { 1i64 } else { -1 };
+        let x = self.add("concat", Attrs::new().with("axis", axis), &parts);
+        if !image {
+            let trans = self.rarely(2);
+            let w = self.random(&if trans { [made, depth] } else { [depth, made] });
+            return self.add("matmul", Attrs::new().with("trans_b", trans), &[x, w]);
+        }
+        let kernel = if self.rarely(6) { 2 } else { 1 };
+        let pad = i64::from(kernel == 2 || self.rarely(6));
+        let w = self.random(&[&[made, depth], &vec![kernel; positions.len()][..]].concat());
+        let mut inputs = vec![x, w];
+        if self.rarely(2) {
+            inputs.push(self.random(&[made]));
+        }
+        let strides: Vec<i64> = positions.iter().map(|_| self.rng.int(1, 2)).collect();
+        let attrs = Attrs::new().with("strides", strides).with("pads", vec![pad; 2 * positions.len()]);
+        self.add("conv", attrs, &inputs)
     }
 
     /// A product of two operands with random labels: of both, of one, summed over or not.
@@ -504,6 +557,12 @@ fn attentions() {
 fn long_heads() {
     let (changed, kept) = run_by("attention-by-products", Maker::long_heads, 400);
     assert!(changed > 100 && kept > 50, "{changed} rewritten, {kept} kept");
+}
+
+#[test]
+fn joined_parts() {
+    let (changed, kept) = run_by("products-of-repeated-parts", Maker::joined_parts, 600);
+    assert!(changed > 150 && kept > 100, "{changed} rewritten, {kept} kept");
 }
 
 #[test]

@@ -29,6 +29,7 @@ mod phases;
 mod pick;
 mod quantized;
 mod recurrence;
+mod repeated_parts;
 mod reshapes;
 mod roll;
 mod softmax;
@@ -146,6 +147,7 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<around::Around>(),
     pattern::<moves::Moves>(),
     pattern::<fold_scale::FoldScale>(),
+    pattern::<repeated_parts::RepeatedParts>(),
     pattern::<parallel_gather::ParallelGather>(),
     pattern::<parallel_matmul::ParallelMatmul>(),
     pattern::<parallel_conv::ParallelConv>(),
