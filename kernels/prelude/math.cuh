@@ -24,6 +24,35 @@ DEV f32 fract(f32 x) { return x - floorf(x); }
 DEV i32 f_to_i32(f32 x) { return is_nan(x) ? 0 : __float2int_rz(x); }
 DEV i64 f_to_i64(f32 x) { return is_nan(x) ? 0 : __float2ll_rz(x); }
 
+// 1.5 times 2^23: f32 near it counts by 1, with the number in the low bits.
+#define COUNTING 12582912.0f
+#define COUNTING_BITS 0x4b400000
+
+// A number of up to 22 bits, as those of small integer types. Conversions, which a compiler would make of this, take four times as long.
+DEV f32 code_to_f32(i32 x) {
+    f32 counted;
+    asm("{.reg .b32 b;\n add.s32 b, %1, 0x4b400000;\n mov.b32 %0, b;}" : "=f"(counted) : "r"(x));
+    return counted - COUNTING;
+}
+
+// The nearest integer to x / step, more by `zero`, between `lo` and `hi`; 0 for NaN. `zero` and the limits are small integers. The
+// quotient is that of a division: one by the exact reciprocal, with what is left over. Steps without an exact reciprocal are scaled.
+DEV i32 code_of(f32 x, f32 step, f32 zero, f32 lo, f32 hi) {
+    const f32 size = fabsf(step);
+    const f32 by = size < 1.0e-36f ? 1.15292150e18f : size > 1.0e36f ? 8.67361738e-19f : 1.0f;
+    // What is out of all limits needs no correction, and infinities have none.
+    const f32 most = size < cf(0x7f800000u) ? 4194304.0f : -1.0f;
+    const f32 divisor = step * by;
+    const f32 scaled = x * by;
+    const f32 reciprocal = 1.0f / divisor;
+    const f32 near = scaled * reciprocal;
+    const f32 exact = __fmaf_rn(__fmaf_rn(-near, divisor, scaled), reciprocal, near);
+    const f32 q = fabsf(near) < most ? exact : near;
+    const f32 limited = kmin(kmax(q, lo - zero), hi - zero);
+    const i32 code = __float_as_int(limited + COUNTING) - COUNTING_BITS + __float2int_rz(zero);
+    return feq(q, q) ? code : 0;
+}
+
 DEV f32 ksqrt(f32 x) { return sqrtf(x); }
 DEV f32 kexp(f32 x) { return expf(x); }
 DEV f32 kexpm1(f32 x) { return expm1f(x); }

@@ -51,22 +51,31 @@ pub fn near(load: &str, t: Option<DType>) -> String {
     }
 }
 
+/// Functions of a language that take the place of several instructions, or of one.
+pub struct Forms {
+    /// The value of an instruction, a few units of f32 off.
+    pub near: fn(&Expr, usize) -> Option<String>,
+    /// The value as it is.
+    pub exact: fn(&Expr, usize) -> Option<String>,
+}
+
+impl Forms {
+    /// No such functions.
+    pub const NONE: Forms = Forms { near: |_, _| None, exact: |_, _| None };
+}
+
 /// Statements that define `r0`, `r1`, … from inputs `a0`, `a1`, …; the result is `r<expr.result>`. Results
 /// that are `wide` ([`kept_wide`], [`stored_wide`], or empty for none) are not rounded; the store rounds the
-/// last one. Values that are only seen after a rounding to 16 bits may be those of `near`, a few units of f32
-/// off.
-pub fn print(
-    e: &Expr,
-    wide: &[bool],
-    near: fn(&Expr, usize) -> Option<String>,
-) -> Result<String, BackendError> {
+/// last one. Values that are only seen after a rounding to 16 bits may be those of `near` forms.
+pub fn print(e: &Expr, wide: &[bool], forms: &Forms) -> Result<String, BackendError> {
     let mut out = String::new();
     let narrow = seen_narrow(e);
     for (i, inst) in e.insts.iter().enumerate() {
         let rounded = if wide.get(i) == Some(&true) { DType::F32 } else { inst.ty };
         let fine = inst.ty.kind() == Kind::Float && narrow.get(i) == Some(&true);
-        let value = match fine.then(|| near(e, i)).flatten() {
-            Some(near) => self::narrow(rounded, &near),
+        let near = fine.then(|| (forms.near)(e, i)).flatten();
+        let value = match near.map(|v| self::narrow(rounded, &v)).or_else(|| (forms.exact)(e, i)) {
+            Some(form) => form,
             None => value(e, inst, rounded)?,
         };
         let _ = writeln!(out, "    let r{i} = {value};");

@@ -4,6 +4,7 @@
 //! bindings. What is generated are its members; kernel files are templates over it.
 
 mod cells;
+mod exact;
 mod files;
 mod near;
 mod reach;
@@ -31,6 +32,8 @@ const PRELUDE: [&str; 5] = [
     include_str!("../../../kernels/prelude/math.cuh"),
     include_str!("../../../kernels/prelude/integer.cuh"),
 ];
+
+const FORMS: scalar::Forms = scalar::Forms { near: near::value, exact: exact::value };
 
 /// A source with what the host has to know about it.
 pub struct Source {
@@ -347,7 +350,7 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
     let types: Vec<String> =
         e.inputs.iter().enumerate().map(|(i, &t)| format!("{} a{i}", register(t))).collect();
     let _ = writeln!(s, "DEV {} apply({}) const {{", register(e.result_type()), types.join(", "));
-    s += &scalar::print(e, &stored_wide(e), near::value)?;
+    s += &scalar::print(e, &stored_wide(e), &FORMS)?;
     let _ = writeln!(s, "    return r{};\n}}", e.result);
     Ok(s)
 }

@@ -283,7 +283,7 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
     for k in 0..site.extras.len() {
         let _ = writeln!(s, "    let a{} = e{k}(o{k});", k + first);
     }
-    s.push_str(&scalar::print(e, &[], |_, _| None)?);
+    s.push_str(&scalar::print(e, &[], &scalar::Forms::NONE)?);
     let _ = writeln!(s, "    return r{};\n}}", e.result);
     Ok(s)
 }
