@@ -150,6 +150,66 @@ fn ranges_of_a_network_decide_which_layers_run_on_codes() {
     assert_eq!(of(&[], &permitted), [f, f]);
 }
 
+/// Two convolutions whose sum a pool reads and a third convolution behind it, with ranges of these tensors; a batch normalization
+/// is behind the first.
+fn residual(ranged: &[&str]) -> Network {
+    let mut net = Network::new("residual");
+    let attrs = kiln_ir::Attrs::new;
+    let weights = |net: &mut Network, name: &str, dims: &[usize]| {
+        let values = (0..dims.iter().product()).map(|i: usize| (i * 7 % 11) as f32 / 8.0 - 0.5);
+        let values: Vec<f32> = values.collect();
+        net.add_weights(Some(name), Tensor::from_slice(dims, &values).unwrap()).unwrap()
+    };
+    let x = net.add_input("x", TensorType::new(DType::F32, [1, 8, 6, 6])).unwrap();
+    let [k, l, m] = ["k", "l", "m"].map(|name| weights(&mut net, name, &[8, 8, 1, 1]));
+    let norm = ["scale", "bias", "mean"].map(|name| weights(&mut net, name, &[8]));
+    let var = net.add_weights(Some("var"), Tensor::from_slice(&[8], &[0.5f32; 8]).unwrap()).unwrap();
+    let mut layer = |name: &str, op: &str, a: kiln_ir::Attrs, inputs: &[kiln::network::TensorId]| {
+        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+        let y = net.add_layer(name, op, a, &inputs).unwrap()[0];
+        net.set_tensor_name(y, name).unwrap();
+        y
+    };
+    let first = layer("first", "conv", attrs(), &[x, k]);
+    let a = layer("a", "batch_norm", attrs(), &[first, norm[0], norm[1], norm[2], var]);
+    let b = layer("b", "conv", attrs(), &[x, l]);
+    let sum = layer("sum", "add", attrs(), &[a, b]);
+    let cut = layer("cut", "relu", attrs(), &[sum]);
+    let pool = attrs().with("kernel", vec![2i64, 2]).with("strides", vec![2i64, 2]);
+    let small = layer("small", "pool", pool, &[cut]);
+    let last = layer("last", "conv", attrs(), &[small, m]);
+    let mean = attrs().with("op", "mean");
+    let y = layer("y", "reduce", mean, &[last]);
+    net.mark_output(y, "y").unwrap();
+    for (name, t) in [("x", x), ("a", a), ("b", b), ("cut", cut), ("last", last)] {
+        if ranged.contains(&name) {
+            net.set_dynamic_range(t, -8.0, 8.0).unwrap();
+        }
+    }
+    net
+}
+
+#[test]
+fn what_layers_on_codes_leave_in_memory_is_narrow() {
+    let stored = |ranged: &[&str], reduced: &[DType]| {
+        let mut builder = Builder::new(cpu(), cpu().targets().unwrap().remove(0));
+        let reduced = reduced.to_vec();
+        builder.config = BuildConfig { narrowing: Narrowing::Everywhere, reduced, ..BuildConfig::default() };
+        let built = builder.build(&residual(ranged)).unwrap();
+        let g = &built.program.graph;
+        assert!(g.nodes().all(|(_, n)| n.op.name() != "batch_norm"), "norms are part of weights");
+        let convs = g.nodes().filter(|(_, n)| n.op.name() == "conv");
+        assert!(convs.map(|(_, n)| g.ty(n.outputs[0]).dtype).all(|t| t == DType::I32), "{}", g.to_text());
+        let inner = &built.steps[..built.steps.len() - 1];
+        let types: Vec<DType> = inner.iter().flat_map(|s| &s.outputs).map(|t| t.dtype).collect();
+        (types.iter().filter(|t| **t == DType::F32).count(), types.contains(&DType::F16))
+    };
+    let all = ["x", "a", "b", "cut", "last"];
+    assert_eq!(stored(&all, &[DType::I8, DType::F16]), (0, true), "codes, and halves in front of the mean");
+    assert_eq!(stored(&["x", "cut"], &[DType::I8, DType::F16]), (0, true), "halves where no range is known");
+    assert_eq!(stored(&all, &[DType::I8]).1, false, "halves that nobody permitted");
+}
+
 #[test]
 fn ranges_of_tensors_that_are_not_there_are_noted() {
     let named = |names: &[&str]| {

@@ -10,6 +10,8 @@ use kiln_backend::{Backend, Region, Target};
 use kiln_ir::graph::Uses;
 use kiln_ir::op::Movement;
 use kiln_ir::{DimKind, Graph, Node, NodeId, ValueId};
+use kiln_ops::cast::CAST;
+use kiln_ops::quantize::DEQUANTIZE;
 use kiln_ops::slice::insert::INSERT_SLICE;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -100,27 +102,48 @@ impl<'a> Former<'a> {
     fn behind(&self, anchor: NodeId) -> Vec<NodeId> {
         let mut closed = Vec::new();
         let mut members = vec![anchor];
-        if let Some(&y) = self.outputs(anchor).first() {
-            let mut next: BTreeSet<(usize, NodeId)> = self.candidates(anchor, y).collect();
-            while let Some((_, id)) = next.pop_first()
-                && members.len() < MAX_NODES
-            {
-                members.push(id);
-                match self.exits(&members, y) {
-                    Exits::One => closed.push(members.len()),
-                    Exits::More => {}
-                    Exits::Never => break,
-                }
-                next.extend(self.candidates(id, y));
+        let Some(&y) = self.outputs(anchor).first() else { return members };
+        let mut next: BTreeSet<(usize, NodeId)> = self.candidates(anchor, y).collect();
+        while let Some((_, id)) = next.pop_first()
+            && members.len() < MAX_NODES
+        {
+            members.push(id);
+            match self.exits(&members, y) {
+                Exits::One => closed.push(members.len()),
+                Exits::More => {}
+                Exits::Never => break,
             }
+            next.extend(self.candidates(id, y));
         }
         for n in closed.into_iter().rev() {
             members.truncate(n);
+            let end = members.iter().rposition(|&n| n == anchor || !self.widens_for_readers(n, y));
+            let narrow = &members[..end.map_or(n, |e| e + 1)];
+            if narrow.len() < n && self.accepted(narrow) {
+                return narrow.to_vec();
+            }
             if self.accepted(&members) {
                 return members;
             }
         }
         vec![anchor]
+    }
+
+    /// Whether a layer only widens elements for pointwise layers of other regions. These widen what they read themselves, so that the
+    /// narrow elements are stored.
+    fn widens_for_readers(&self, id: NodeId, like: ValueId) -> bool {
+        let Some(node) = self.g.get(id).filter(|n| n.op.is(CAST) || n.op.is(DEQUANTIZE)) else {
+            return false;
+        };
+        let (Some(&Some(x)), &[y]) = (node.inputs.first(), &node.outputs[..]) else { return false };
+        let pointwise = |n: NodeId| {
+            let fits = |n: &Node| {
+                n.op.is_pointwise() && n.outputs.iter().all(|&z| self.g.ty(z).dims == self.g.ty(like).dims)
+            };
+            self.g.get(n).is_some_and(fits)
+        };
+        let wider = self.g.ty(y).dtype.bits() > self.g.ty(x).dtype.bits();
+        wider && !self.uses.is_output(y) && self.readers(y).next().is_some() && self.readers(y).all(pointwise)
     }
 
     fn candidates(&self, id: NodeId, like: ValueId) -> impl Iterator<Item = (usize, NodeId)> + '_ {

@@ -72,7 +72,13 @@ impl Norm {
         if conv.is_none() && !self.uniform {
             return Ok(false);
         }
+        let own = g.get(id).and_then(|n| n.meta.precision);
+        let asked = conv.as_ref().and_then(|c| c.precision);
+        if asked.is_some() && own.is_some() && asked != own {
+            return Ok(false);
+        }
         let (mut w, wide) = (Writer::before(g, id), DType::F32);
+        w.forget_precision();
         let mut params = self.params;
         for v in &mut params {
             *v = w.in_type(*v, wide)?;
@@ -98,6 +104,7 @@ impl Norm {
                 let weights = w.in_type(conv.weights, wide)?;
                 let new_weights = w.op(MUL, Attrs::new(), &[weights, per_output])?;
                 let new_weights = w.in_type(new_weights, self.dtype)?;
+                w.want_precision(asked.or(own));
                 w.op(CONV, conv.attrs, &[conv.x, new_weights, new_bias])?
             }
             None => {
@@ -105,6 +112,7 @@ impl Norm {
                 let shift = w.op(SUB, Attrs::new(), &[bias, drop])?;
                 let (f, s) = (w.in_type(factor, self.dtype)?, w.in_type(shift, self.dtype)?);
                 let (f, s) = (w.column(f, self.rank, 1)?, w.column(s, self.rank, 1)?);
+                w.want_precision(own);
                 let scaled = w.op(MUL, Attrs::new(), &[self.x, f])?;
                 w.op(ADD, Attrs::new(), &[scaled, s])?
             }
@@ -132,6 +140,7 @@ impl Norm {
             weights,
             bias,
             attrs: node.op.attrs().clone(),
+            precision: node.meta.precision,
         })
     }
 }
@@ -141,4 +150,6 @@ struct Conv {
     weights: ValueId,
     bias: Option<ValueId>,
     attrs: Attrs,
+    /// The type that it was asked to run in.
+    precision: Option<DType>,
 }

@@ -62,6 +62,9 @@ pub const BEFORE_TYPES: &[Pass] = &[
     fold_constants::BUT_CODES,
     simplify_shapes::PASS,
     plugin_layers::PASS,
+    // Ahead of types, so that weights are rounded or quantized as they are multiplied.
+    fold_batch_norm::PASS,
+    fold_constants::BUT_CODES,
     patterns::PASS,
     // Patterns make layers anew: equal ones are merged before each gets converted weights of its own.
     canonicalize::PASS,

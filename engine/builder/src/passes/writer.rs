@@ -38,6 +38,11 @@ impl Writer<'_> {
         self.meta.precision = None;
     }
 
+    /// New nodes are asked to run in this type from here on.
+    pub fn want_precision(&mut self, precision: Option<DType>) {
+        self.meta.precision = precision;
+    }
+
     fn name(&mut self, what: &str) -> String {
         self.count += 1;
         format!("{}.{what}{}", self.stem, self.count)

@@ -10,6 +10,7 @@ mod emulated;
 mod quantize;
 mod ranges;
 mod settled;
+mod stored;
 
 pub use choices::{Choice, choices};
 pub use emulated::note_emulated;

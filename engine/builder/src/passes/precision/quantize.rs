@@ -6,7 +6,7 @@
 use super::super::patterns::constant;
 use super::super::writer::Writer;
 use super::ranges::{TensorRange, activations, greatest_code, multiplies, range_of};
-use super::{PassCx, Types};
+use super::{PassCx, Types, stored};
 use crate::{BuildError, Refit};
 use kiln_backend::range_name;
 use kiln_ir::{Attrs, DType, Graph, IrError, Node, NodeId, Tensor, ValueId};
@@ -34,9 +34,9 @@ pub fn apply(g: &mut Graph, cx: &PassCx<'_>, types: &Types) -> Result<usize, Bui
 
 /// A type of codes, and the greatest.
 #[derive(Clone, Copy)]
-struct Code {
-    to: DType,
-    greatest: f64,
+pub struct Code {
+    pub to: DType,
+    pub greatest: f64,
 }
 
 fn apply_type(g: &mut Graph, cx: &PassCx<'_>, types: &Types, code: Code) -> Result<usize, BuildError> {
@@ -57,18 +57,11 @@ fn apply_type(g: &mut Graph, cx: &PassCx<'_>, types: &Types, code: Code) -> Resu
     }
     let mut count = 0;
     for (v, readers) in coded {
-        let Some(TensorRange { tensor, ends, positive }) = range_of(g, cx.config, v) else { continue };
-        let tensor = tensor.to_owned();
         let first = g.order().iter().copied().find(|id| readers.contains(id));
         let Some(first) = first else { continue };
         let mut w = Writer::before(g, first);
         w.forget_precision();
-        let step = if cx.config.refit == Refit::All {
-            refittable_step(&mut w, &tensor, ends, positive, code)?
-        } else {
-            let [lo, hi] = ends.map(|x| if positive { x.max(0.0) } else { x.abs() });
-            w.scalar((f64::from(lo.max(hi)) / code.greatest).max(LEAST_STEP), DType::F32)?
-        };
+        let Some(step) = step_of_range(&mut w, cx, v, code)? else { continue };
         let y = rounded(&mut w, v, step, code.to)?;
         for id in readers {
             replace(g, id, v, y);
@@ -92,7 +85,24 @@ fn apply_type(g: &mut Graph, cx: &PassCx<'_>, types: &Types, code: Code) -> Resu
             n.meta.precision = None;
         }
     }
-    Ok(count)
+    Ok(count + stored::round(g, cx, types, code)?)
+}
+
+/// The step between codes of a value by its range; `None` where none is known.
+pub fn step_of_range(
+    w: &mut Writer<'_>,
+    cx: &PassCx<'_>,
+    v: ValueId,
+    code: Code,
+) -> Result<Option<ValueId>, BuildError> {
+    let Some(TensorRange { tensor, ends, positive }) = range_of(w.g, cx.config, v) else { return Ok(None) };
+    let tensor = tensor.to_owned();
+    if cx.config.refit == Refit::All {
+        return refittable_step(w, &tensor, ends, positive, code).map(Some);
+    }
+    let [lo, hi] = ends.map(|x| if positive { x.max(0.0) } else { x.abs() });
+    let step = (f64::from(lo.max(hi)) / code.greatest).max(LEAST_STEP);
+    Ok(Some(w.scalar(step, DType::F32)?))
 }
 
 /// The step between codes by the range of a tensor, made of a weight that a refit replaces.
@@ -156,12 +166,13 @@ fn step_above_zero(w: &mut Writer<'_>, greatest: ValueId, greatest_code: f64) ->
 }
 
 /// The nearest value that a code stands for.
-fn rounded(w: &mut Writer<'_>, v: ValueId, step: ValueId, to: DType) -> Result<ValueId, IrError> {
+pub fn rounded(w: &mut Writer<'_>, v: ValueId, step: ValueId, to: DType) -> Result<ValueId, IrError> {
     let codes = w.op(QUANTIZE, Attrs::new().with("to", to), &[v, step])?;
     w.op(DEQUANTIZE, Attrs::new(), &[codes, step])
 }
 
-fn replace(g: &mut Graph, id: NodeId, from: ValueId, to: ValueId) {
+/// Lets a layer read another value.
+pub fn replace(g: &mut Graph, id: NodeId, from: ValueId, to: ValueId) {
     let inputs = g.get_mut(id).map(|n| n.inputs.iter_mut().flatten());
     inputs.into_iter().flatten().filter(|v| **v == from).for_each(|v| *v = to);
 }

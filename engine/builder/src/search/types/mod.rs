@@ -3,8 +3,9 @@
 //! The network is cut into units: regions as they are formed in f32, whose layers may have the same types. Each unit costs what its
 //! region takes in each type, each value between units of two types costs a cast. The labelling of least cost is taken
 //! (`labels.rs`). Each narrower type throughout is searched to the end beside it, formats and fusions included, and compared; f32 where
-//! it is close.
+//! it is close. The layers' times in those give another labelling (`finished.rs`), which is compared, too.
 
+mod finished;
 mod labels;
 mod units;
 
@@ -14,6 +15,7 @@ use crate::passes::precision::{self, Choice, Types};
 use crate::passes::{self, Notes, PassCx, PassReport};
 use crate::search::TRIAL;
 use crate::{BuildError, Narrowing, bodies};
+use finished::Times;
 use kiln_ir::{DType, Graph, NodeId};
 use labels::{energy, solve};
 use std::collections::BTreeMap;
@@ -57,16 +59,22 @@ impl Search<'_, '_> {
         let (mut with, mut types) = (least, units.types(&found));
         let trials = close(&units, [wide, found], least);
         if trials.len() > 1 && self.cx.config.search {
-            let mut best: Option<(f64, Types)> = None;
+            let mut timed: Vec<(f64, Types)> = Vec::new();
+            let mut throughout = BTreeMap::new();
             for types in trials {
-                let ns = self.time_with(g, &types)?;
-                if types == pinned {
-                    without = ns;
-                }
-                if best.as_ref().is_none_or(|(b, _)| ns < *b) {
-                    best = Some((ns, types));
+                let (ns, times) = self.time_with(g, &types)?;
+                throughout.extend(units.label_throughout(&types).map(|l| (l, times)));
+                timed.push((ns, types));
+            }
+            // What is faster in which type, formats and fusions included.
+            if let Some(problem) = finished::labelling(g, &units, &throughout) {
+                let mixed = units.types(&solve(&problem));
+                if timed.iter().all(|(_, t)| *t != mixed) {
+                    timed.push((self.time_with(g, &mixed)?.0, mixed));
                 }
             }
+            without = timed.iter().find(|(_, t)| *t == pinned).map_or(without, |(ns, _)| *ns);
+            let best = timed.into_iter().reduce(|a, b| if b.0 < a.0 { b } else { a });
             (with, types) = best.unwrap_or((with, types));
         }
         self.report(g, &choices, &types, &pinned, (without, with));
@@ -75,16 +83,16 @@ impl Search<'_, '_> {
         Ok(types)
     }
 
-    /// The time of the network with these types, searched to the end. Large constants are not evaluated for it.
-    fn time_with(&mut self, g: &Graph, types: &Types) -> Result<f64, BuildError> {
+    /// The time of the network with these types, searched to the end, and those of its layers. Large constants are not evaluated for it.
+    fn time_with(&mut self, g: &Graph, types: &Types) -> Result<(f64, Times), BuildError> {
         let (folding, notes): (FoldWork, Notes) = (self.cx.folding.clone(), self.cx.notes.clone());
         let cx = PassCx { folding: &folding, notes: &notes, evaluated: TRIAL, ..self.cx };
         let given = self.given;
         let mut search = Search { tuner: &mut *self.tuner, cx, given, considered: Vec::new() };
-        let mut g = g.clone();
-        search.with_types(&mut g, types)?;
-        let formed = search.run(g)?;
-        search.total(&formed)
+        let mut typed = g.clone();
+        search.with_types(&mut typed, types)?;
+        let formed = search.run(typed)?;
+        Ok((search.total(&formed)?, search.by_layer(g, &formed)?))
     }
 
     /// Writes down what was chosen, and which wishes are not met.

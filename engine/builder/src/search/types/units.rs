@@ -129,6 +129,16 @@ impl Units {
         (1..self.labels.len()).map(|l| self.uniform(l))
     }
 
+    /// The label with which these are the types throughout.
+    pub fn label_throughout(&self, types: &Types) -> Option<usize> {
+        (0..self.labels.len()).find(|&l| self.types(&self.uniform(l)) == *types)
+    }
+
+    /// Names of a unit's layers.
+    pub fn names<'g>(&self, g: &'g Graph, unit: usize) -> impl Iterator<Item = &'g str> {
+        self.nodes[unit].iter().filter_map(|&n| Some(g.get(n)?.name.as_str()))
+    }
+
     /// A label wherever it is possible, else the first that is.
     fn uniform(&self, label: usize) -> Vec<usize> {
         let first = |u: &Vec<f64>| u.iter().position(|c| c.is_finite()).unwrap_or(0);
@@ -373,7 +383,7 @@ impl Search<'_, '_> {
     }
 
     /// The time of a region, else what the backend expects; infinite where it has no kernel or says nothing.
-    fn known_ns(&mut self, i: &Item) -> Result<f64, BuildError> {
+    pub(super) fn known_ns(&mut self, i: &Item) -> Result<f64, BuildError> {
         match self.tuner.time(&i.layer, &i.region, &i.facts) {
             Ok(ns) if ns.is_finite() => Ok(ns),
             Ok(_) => Ok(self.tuner.estimate(&i.layer, &i.region, &i.facts)?.unwrap_or(f64::INFINITY)),

@@ -105,7 +105,9 @@ impl Rule for QuantizeEarlier {
         let node = g.get(root).filter(|n| n.op.is(QUANTIZE) && n.meta.precision.is_none())?;
         let (x, scale, zero) = (input(node, 0)?, input(node, 1)?, input(node, 2));
         let (id, moving) = g.producer(x)?;
-        let keeps_all = matches!(moving.op.id(), CONCAT) || super::super::moves::is_move(moving);
+        // A pool picks codes, which take fewer bytes than what they stand for.
+        let greatest = moving.op.is(POOL) && is_positive(g, scale);
+        let keeps_all = greatest || moving.op.is(CONCAT) || super::super::moves::is_move(moving);
         let data = moved_inputs(g, moving).filter(|_| keeps_all && view.read_once(x))?;
         // The layers that make the elements can quantize them, if nobody else reads these.
         let own = |i: &usize| input(moving, *i).is_some_and(|v| g.producer(v).is_some() && view.read_once(v));
