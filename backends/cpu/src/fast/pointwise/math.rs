@@ -35,6 +35,26 @@ pub fn exp<const FMA: bool>(x: f32) -> f32 {
     y * pow2(half) * pow2(i.wrapping_sub(half))
 }
 
+/// eˣ of numbers that are at most 0, as [`exp`] but with one factor: it is 0 where that is below the least normal number.
+#[inline(always)]
+pub fn exp_below<const FMA: bool>(x: f32) -> f32 {
+    const LN2_HI: f32 = 0.693_359_4;
+    const LN2_LO: f32 = -2.121_944_4e-4;
+    // Its exponent is that of zero.
+    let clamped = if x < -88.0 { -88.0 } else { x };
+    let shifted = muladd::<FMA>(clamped, std::f32::consts::LOG2_E, ROUNDER);
+    let n = shifted - ROUNDER;
+    let r = muladd::<FMA>(n, -LN2_LO, muladd::<FMA>(n, -LN2_HI, clamped));
+    let p = 1.987_569_1e-4f32;
+    let p = muladd::<FMA>(p, r, 1.398_2e-3);
+    let p = muladd::<FMA>(p, r, 8.333_452e-3);
+    let p = muladd::<FMA>(p, r, 4.166_579_6e-2);
+    let p = muladd::<FMA>(p, r, 1.666_666_5e-1);
+    let p = muladd::<FMA>(p, r, 0.5);
+    let y = muladd::<FMA>(p * r, r, r) + 1.0;
+    y * f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23))
+}
+
 /// tanh within a few units in the last place.
 #[inline(always)]
 pub fn tanh<const FMA: bool>(x: f32) -> f32 {
@@ -338,6 +358,22 @@ mod tests {
     }
 
     type Pair = (&'static str, fn(f32) -> f32, fn(f64) -> f64, f64);
+
+    #[test]
+    fn exponentials_of_numbers_below_zero_are_those_of_all() {
+        for i in 0..20_000 {
+            let x = -(i as f32) * 0.005;
+            let (found, wanted) = (exp_below::<true>(x), exp::<true>(x));
+            let same = found == wanted || wanted < 2.0 * f32::MIN_POSITIVE && found < 2.0 * f32::MIN_POSITIVE;
+            assert!(same, "{x}: {found} {wanted}");
+            assert_eq!(exp_below::<false>(x) == 0.0, found == 0.0);
+        }
+        assert_eq!(
+            [exp_below::<true>(0.0), exp_below::<true>(f32::NEG_INFINITY), exp_below::<true>(-88.5)],
+            [1.0, 0.0, 0.0]
+        );
+        assert!(exp_below::<true>(f32::NAN).is_nan());
+    }
 
     #[test]
     fn functions_of_one_number_are_close_everywhere() {
