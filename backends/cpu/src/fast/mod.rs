@@ -68,6 +68,7 @@ pub(crate) mod simd;
 mod sort;
 mod tfidf;
 mod transposed;
+mod turn;
 mod unique;
 mod vector;
 mod windows;
