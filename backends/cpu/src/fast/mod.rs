@@ -344,9 +344,11 @@ impl<'a> NodeCx<'a> {
         v.dtype().is_float().then(|| Floats::of(v.clone()))
     }
 
-    /// The elements of the second input, an operation's weights; none of them where all of its products have their panels.
-    pub(crate) fn weights(&self) -> Option<Floats> {
-        match self.kept.is_some_and(Kept::is_whole) {
+    /// The elements of the second input, an operation's weights; none of them where all of its products have their panels. So many products
+    /// read nothing but panels.
+    pub(crate) fn weights(&self, products: usize) -> Option<Floats> {
+        let packed = |k: &Kept| k.is_whole() || products > 0 && (0..products).all(|i| k.get(i).is_some());
+        match self.kept.is_some_and(packed) {
             true => Some(Floats::of(Val::Shared(Tensor::from_bytes(DType::F32, &[0], Vec::new())?))),
             false => self.floats(1),
         }
