@@ -23,6 +23,7 @@ pub(crate) mod gemm;
 mod generate;
 mod grid;
 mod hardmax;
+pub(crate) mod indices;
 mod integer;
 pub(crate) mod kept;
 mod linear_attention;
