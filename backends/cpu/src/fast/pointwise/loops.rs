@@ -60,8 +60,8 @@ vectorized! {
                 map!(x, y, |x| wide::tan(x));
                 distant(x, y, libm::tan);
             }
-            UnOp::Asin => map!(x, y, |x| wide::asin(x)),
-            UnOp::Acos => map!(x, y, |x| wide::acos(x)),
+            UnOp::Asin => map!(x, y, |x| math::asin::<FMA>(x)),
+            UnOp::Acos => map!(x, y, |x| math::acos::<FMA>(x)),
             UnOp::Atan => map!(x, y, |x| wide::atan(x)),
             UnOp::Sinh => map!(x, y, |x| wide::sinh(x)),
             UnOp::Cosh => map!(x, y, |x| wide::cosh(x)),

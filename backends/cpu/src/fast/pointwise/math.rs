@@ -55,6 +55,37 @@ pub fn exp_below<const FMA: bool>(x: f32) -> f32 {
     y * f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23))
 }
 
+/// The arc sine of a magnitude by the Cephes polynomial; above a half it is that of the root of half of what is missing to 1, twice.
+#[inline(always)]
+fn arc_sine<const FMA: bool>(a: f32) -> (bool, f32) {
+    let large = a > 0.5;
+    let z = if large { 0.5 * (1.0 - a) } else { a * a };
+    let s = if large { z.sqrt() } else { a };
+    let p = 4.216_32e-2f32;
+    let p = muladd::<FMA>(p, z, 2.418_131_1e-2);
+    let p = muladd::<FMA>(p, z, 4.547_002_6e-2);
+    let p = muladd::<FMA>(p, z, 7.495_300_3e-2);
+    let p = muladd::<FMA>(p, z, 1.666_675_2e-1);
+    (large, muladd::<FMA>(p * z, s, s))
+}
+
+/// asin within a few units in the last place.
+#[inline(always)]
+pub fn asin<const FMA: bool>(x: f32) -> f32 {
+    let (large, y) = arc_sine::<FMA>(x.abs());
+    let all = if large { std::f32::consts::FRAC_PI_2 - 2.0 * y } else { y };
+    all.copysign(x)
+}
+
+/// acos within a few units in the last place.
+#[inline(always)]
+pub fn acos<const FMA: bool>(x: f32) -> f32 {
+    let (large, y) = arc_sine::<FMA>(x.abs());
+    let far = if x < 0.0 { std::f32::consts::PI - 2.0 * y } else { 2.0 * y };
+    let near = std::f32::consts::FRAC_PI_2 - y.copysign(x);
+    if large { far } else { near }
+}
+
 /// tanh within a few units in the last place.
 #[inline(always)]
 pub fn tanh<const FMA: bool>(x: f32) -> f32 {
@@ -264,10 +295,6 @@ pub mod wide {
         tan |x| { let (s, c) = sin_cos(x); s / c };
         /// arctan x.
         atan |x| arc_tangent(x);
-        /// arcsin x.
-        asin |x| arc_tangent(x / ((1.0 - x) * (1.0 + x)).sqrt());
-        /// arccos x.
-        acos |x| 2.0 * arc_tangent(((1.0 - x) / (1.0 + x)).sqrt());
         /// sinh x.
         sinh |x| {
             let e = exp(x);
@@ -389,8 +416,10 @@ mod tests {
             ("log1p", log1p::<false>, libm::log1p, 4.0),
             ("log1p", log1p::<true>, libm::log1p, 4.0),
             ("atan", wide::atan, libm::atan, 1.0),
-            ("asin", wide::asin, libm::asin, 1.0),
-            ("acos", wide::acos, libm::acos, 1.0),
+            ("asin", asin::<false>, libm::asin, 4.0),
+            ("asin", asin::<true>, libm::asin, 4.0),
+            ("acos", acos::<false>, libm::acos, 4.0),
+            ("acos", acos::<true>, libm::acos, 4.0),
             ("sinh", wide::sinh, libm::sinh, 1.0),
             ("cosh", wide::cosh, libm::cosh, 1.0),
             ("asinh", wide::asinh, libm::asinh, 1.0),
