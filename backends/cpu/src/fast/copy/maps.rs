@@ -6,7 +6,7 @@ use std::ops::Range;
 pub const OUTSIDE: isize = isize::MIN;
 /// Neighbours from which on they are copied by themselves.
 pub const SHORT: usize = 64;
-/// Places from which on a dimension with edges is no table.
+/// Places from which on a dimension with edges has no table.
 const LONG: usize = 256;
 /// Places of a table that takes in the dimension behind it at most.
 const TABLE: usize = 16 << 10;
