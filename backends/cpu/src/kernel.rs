@@ -333,9 +333,19 @@ fn check_indices(node: &Node, args: &[Option<Val>]) -> Result<(), BackendError> 
     if node.op.def().ranges.is_none() {
         return Ok(());
     }
-    let shapes: Vec<_> = args.iter().map(|v| v.as_ref().map(|v| v.shape().to_vec())).collect();
-    let tensor = |i: usize| args.get(i)?.as_ref()?.tensor().ok();
-    let checked = node.op.check_indices(&shapes, tensor);
+    let dims = |v: &Val| v.shape().iter().map(|&n| n as i64).collect::<Vec<_>>();
+    let dims: Vec<_> = args.iter().map(|v| v.as_ref().map(dims)).collect();
+    let checked = node.op.index_ranges(&dims).and_then(|ranges| {
+        for range in ranges {
+            let Some(v) = args.get(range.input).and_then(Option::as_ref) else { continue };
+            if !fast::indices::all_inside(&range, v)
+                && let Ok(t) = v.tensor()
+            {
+                range.check(node.op.def(), &t)?;
+            }
+        }
+        Ok(())
+    });
     Ok(checked.map_err(|e| IrError::layer(&node.name, node.op.name(), e))?)
 }
 

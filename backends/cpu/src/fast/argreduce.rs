@@ -1,7 +1,9 @@
 //! `argmax`, `argmin`, `hardmax` and `cumulative`: along one axis, lines side by side where other dimensions follow.
 
 use super::element::{Element, has, with_element};
+use super::lines::Fold;
 use super::reduce::Lines;
+use super::reduce_folds::{Product, Sum, Whole};
 use super::simd::vectorized;
 use super::{NodeCx, Types};
 use crate::threads::{self, Parts};
@@ -14,6 +16,10 @@ use kiln_ops::reduce::argreduce::ARGMIN;
 
 /// Neighbouring lines that are searched together.
 const COLUMNS: usize = 256;
+/// Elements up to which a line is searched without vectors along it.
+const SHORT: usize = 32;
+/// Elements that a task searches at least.
+const TASK: usize = 8192;
 
 /// Whether the kernels cover a node.
 pub fn covers(t: &Types<'_>) -> bool {
@@ -41,8 +47,15 @@ pub fn places<T: Element>(x: &Val, l: Lines, (least, last): (bool, bool), y: &mu
     let points = Checkpoints::here();
     let blocks = l.inner.div_ceil(COLUMNS);
     let width = l.inner.min(COLUMNS);
+    if l.inner == 1 && l.n <= SHORT {
+        threads::chunks(y, TASK / SHORT, 1, |c, y| {
+            points.pass();
+            best_of_short(&x[c * (TASK / SHORT) * l.n..], l.n, least, last, y);
+        });
+        return;
+    }
     let parts = Parts::new(y);
-    threads::ranges(l.outer * blocks, 1 + 8192 / (l.n * width), |range| {
+    threads::ranges(l.outer * blocks, 1 + TASK / (l.n * width), |range| {
         for task in range {
             points.pass();
             let (o, first) = (task / blocks, task % blocks * COLUMNS);
@@ -56,6 +69,23 @@ pub fn places<T: Element>(x: &Val, l: Lines, (least, last): (bool, bool), y: &mu
             }
         }
     });
+}
+
+vectorized! {
+    /// The places of the best elements of short lines, which follow each other.
+    fn best_of_short<T: Element>(x: &[T], n: usize, least: bool, last: bool, y: &mut [i64]) {
+        let key = |x: T| if least { x.reversed(true) } else { x.key() };
+        for (y, x) in y.iter_mut().zip(x.chunks_exact(n)) {
+            let (mut place, mut best) = (0, key(x[0]));
+            for (i, &x) in x.iter().enumerate().skip(1) {
+                let now = key(x);
+                let better = now > best || last && now == best;
+                place = if better { i } else { place };
+                best = if better { now } else { best };
+            }
+            *y = place as i64;
+        }
+    }
 }
 
 vectorized! {
@@ -110,63 +140,107 @@ pub fn cumulative(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let axis = axis.first().and_then(|&a| normalize_axis(a, x.shape().len(), "axis").ok());
     let flags = (attrs.str("op"), attrs.bool("exclusive"), attrs.bool("reverse"));
     let (Some(axis), (Ok(op), Ok(exclusive), Ok(reverse))) = (axis, flags) else { return Ok(false) };
-    let scan = Scan { l: Lines::of(x.shape(), axis, axis + 1), product: op == "prod", exclusive, reverse };
-    let shape = x.shape().to_vec();
+    let scan = Scan { l: Lines::of(x.shape(), axis, axis + 1), exclusive, reverse };
+    let (shape, product) = (x.shape().to_vec(), op == "prod");
     if let Some(x) = cx.floats(0) {
         return cx.write_floats(0, &shape, |y| {
-            scan.run(&x, y, f64::from, |x| x as f32, |a, b| a + b, |a, b| a * b);
+            let narrow = |a: f64| a as f32;
+            if product {
+                scan.run::<f32, Product>(&x, y, narrow)
+            } else {
+                scan.run::<f32, Sum>(&x, y, narrow)
+            }
             Ok(())
         });
     }
     let mut out = Out::new(cx.pool, x.dtype(), &shape, &cx.node.name)?;
-    fn integers<T: Element>(scan: &Scan, x: &Val, y: &mut [T]) {
+    fn integers<T: Whole>(scan: &Scan, product: bool, x: &Val, y: &mut [T]) {
         let Some(x) = x.view::<T>() else { return };
-        scan.run(x, y, T::to_i64, T::from_i64, i64::wrapping_add, i64::wrapping_mul);
+        if product { scan.run::<T, Product>(x, y, |a| a) } else { scan.run::<T, Sum>(x, y, |a| a) }
     }
-    with_element!(x.dtype(), T => integers::<T>(&scan, &x, out.elems_mut()), else return Ok(false));
+    match x.dtype() {
+        DType::I8 => integers::<i8>(&scan, product, &x, out.elems_mut()),
+        DType::U8 => integers::<u8>(&scan, product, &x, out.elems_mut()),
+        DType::I32 => integers::<i32>(&scan, product, &x, out.elems_mut()),
+        DType::I64 => integers::<i64>(&scan, product, &x, out.elems_mut()),
+        _ => return Ok(false),
+    }
     cx.push(out.done());
     Ok(true)
 }
 
+/// Lines with all of their partial sums or products.
 struct Scan {
     l: Lines,
-    product: bool,
     exclusive: bool,
     reverse: bool,
 }
 
 impl Scan {
-    fn run<T: Copy + Sync + Send, W: Copy + From<u8>>(
+    fn run<T: Copy + Sync + Send, F: Fold<T>>(
         &self,
         x: &[T],
         y: &mut [T],
-        widen: impl Fn(T) -> W + Sync,
-        narrow: impl Fn(W) -> T + Sync,
-        add: impl Fn(W, W) -> W + Sync,
-        multiply: impl Fn(W, W) -> W + Sync,
+        narrow: impl Fn(F::Acc) -> T + Sync,
     ) {
-        let l = self.l;
+        let Lines { outer, n, inner } = self.l;
         let points = Checkpoints::here();
-        let blocks = l.inner.div_ceil(COLUMNS);
+        if inner == 1 && n > 0 {
+            let many = (4096 / n).max(1);
+            return threads::chunks(y, many * n, 1, |i, y| {
+                points.pass();
+                let lines = y.chunks_exact_mut(n).zip(x[i * many * n..].chunks_exact(n));
+                lines.for_each(|(y, x)| self.line::<T, F>(x, y, &narrow));
+            });
+        }
+        let blocks = inner.div_ceil(COLUMNS);
         let parts = Parts::new(y);
-        threads::ranges(l.outer * blocks, 1 + 4096 / (l.n * l.inner.min(COLUMNS)).max(1), |range| {
+        threads::ranges(outer * blocks, 1 + 4096 / (n * inner.min(COLUMNS)).max(1), |range| {
+            let mut acc = [F::START; COLUMNS];
             for task in range {
                 points.pass();
                 let (o, first) = (task / blocks, task % blocks * COLUMNS);
-                let width = l.inner.min(first + COLUMNS) - first;
-                let mut acc = [W::from(u8::from(self.product)); COLUMNS];
-                for i in 0..l.n {
-                    let row = if self.reverse { l.n - 1 - i } else { i };
-                    let start = (o * l.n + row) * l.inner + first;
+                let acc = &mut acc[..inner.min(first + COLUMNS) - first];
+                acc.fill(F::START);
+                for i in 0..n {
+                    let row = if self.reverse { n - 1 - i } else { i };
+                    let start = (o * n + row) * inner + first;
                     // SAFETY: each block of columns belongs to one task.
-                    let y = unsafe { parts.part(start, start + width) };
-                    for ((a, &x), y) in acc.iter_mut().zip(&x[start..start + width]).zip(y) {
-                        let next = if self.product { multiply(*a, widen(x)) } else { add(*a, widen(x)) };
-                        *y = narrow(if self.exclusive { *a } else { next });
-                        *a = next;
-                    }
+                    let y = unsafe { parts.part(start, start + acc.len()) };
+                    self.row::<T, F>(acc, &x[start..], y, &narrow);
                 }
             }
         });
+    }
+
+    /// A line whose elements follow each other.
+    #[inline(always)]
+    fn line<T: Copy, F: Fold<T>>(&self, x: &[T], y: &mut [T], narrow: &impl Fn(F::Acc) -> T) {
+        let mut acc = F::START;
+        let mut next = |(y, &x): (&mut T, &T)| {
+            let before = acc;
+            acc = F::step(acc, x);
+            *y = narrow(if self.exclusive { before } else { acc });
+        };
+        match self.reverse {
+            true => y.iter_mut().zip(x).rev().for_each(&mut next),
+            false => y.iter_mut().zip(x).for_each(&mut next),
+        }
+    }
+
+    /// A row of neighbouring lines.
+    #[inline(always)]
+    fn row<T: Copy, F: Fold<T>>(
+        &self,
+        acc: &mut [F::Acc],
+        x: &[T],
+        y: &mut [T],
+        narrow: &impl Fn(F::Acc) -> T,
+    ) {
+        for (a, (&x, y)) in acc.iter_mut().zip(x.iter().zip(y)) {
+            let next = F::step(*a, x);
+            *y = narrow(if self.exclusive { *a } else { next });
+            *a = next;
+        }
     }
 }

@@ -74,6 +74,19 @@ fn pad(axes: &Spatial, x: &[f32], to: &mut [f32]) {
     });
 }
 
+/// Copies the elements under windows of one element.
+fn sample(axes: &Spatial, x: &[f32], to: &mut [f32]) {
+    let [d, h, w] = axes;
+    let [rows, width] = [h.output as usize, w.output as usize];
+    threads::chunks(to, width, COPIED.div_ceil(width), |row, to| {
+        let (channel, z, y) = (row / rows / d.output as usize, row / rows % d.output as usize, row % rows);
+        let line =
+            (channel * d.input as usize + z * d.stride as usize) * h.input as usize + y * h.stride as usize;
+        let from = &x[line * w.input as usize..];
+        to.iter_mut().zip(from.iter().step_by(w.stride as usize)).for_each(|(to, x)| *to = *x);
+    });
+}
+
 /// Elements that a task copies at least.
 const COPIED: usize = 16 << 10;
 
@@ -120,14 +133,14 @@ impl Right for Windows<'_> {
 
 /// Whether the kernel covers a node: floats, or integers of 8 bits.
 pub fn covers(t: &Types<'_>) -> bool {
-    let narrow = |i: usize| t.input(i).is_some_and(|t| matches!(t.dtype, DType::I8 | DType::U8));
+    let narrow = |i: usize| t.input(i).is_some_and(|t| matches!(t.dtype, DType::I8 | DType::U8 | DType::I32));
     t.all_real() || (narrow(0) && narrow(1))
 }
 
 pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let attrs = cx.node.op.attrs();
     let layout = Layout::of(attrs);
-    let (Some(x), Some(w)) = (cx.floats(0), cx.weights()) else { return conv_integer::run(cx) };
+    let (Some(x), Some(w)) = (cx.floats(0), cx.weights(0)) else { return conv_integer::run(cx) };
     let bias = match cx.has(2) {
         true => match cx.floats(2) {
             Some(b) => Some(b),
@@ -172,11 +185,19 @@ fn linear(c: &Conv<'_>, y: &mut [f32], how: How<'_>) -> Result<(), BackendError>
         return Ok(());
     }
     let pointwise = taps == 1 && axes.iter().all(|a| a.stride == 1 && a.begin == 0 && a.end == 0);
+    // Windows of one element each, some apart.
+    let inside = |a: &Axis<i64>| a.begin == 0 && (a.output - 1) * a.stride < a.input;
+    let sampled = taps == 1 && !pointwise && axes.iter().all(inside);
     let whole = axes[2].stride == 1 && axes.iter().all(|a| a.begin == 0 && padded(a) == a.input as usize);
     let [pd, ph, _] = axes.each_ref().map(padded);
     let room = [pd, ph, wide(&axes[2])].into_iter().fold(*depth, usize::saturating_mul);
-    let mut room = scratch(how.pool, if pointwise || whole { 0 } else { room }, "an image with its padding")?;
-    let places = if pointwise { Vec::new() } else { places(axes, *depth) };
+    let room = match () {
+        _ if sampled => depth * windows,
+        _ if pointwise || whole => 0,
+        _ => room,
+    };
+    let mut room = scratch(how.pool, room, "an image with its padding")?;
+    let places = if pointwise || sampled { Vec::new() } else { places(axes, *depth) };
     for (i, y) in y.chunks_exact_mut(s.m * windows).enumerate() {
         let (image, g) = (i / groups, i % groups);
         let start = (image * channels + g * depth) * inputs;
@@ -184,11 +205,17 @@ fn linear(c: &Conv<'_>, y: &mut [f32], how: How<'_>) -> Result<(), BackendError>
         let left = Strided { data: &w[g * s.m * s.k..], row: s.k, col: 1 };
         let bias = c.bias.map_or(Bias::None, |b| Bias::Rows(&b[g * s.m..(g + 1) * s.m]));
         let how = How { kept: None, tail: how.tail.map(|t| t.from(i * s.m * windows)), ..how };
-        match pointwise {
-            true => {
+        match (pointwise, sampled) {
+            (true, _) => {
                 gemm_into(s, (&left, &Strided { data: x, row: inputs, col: 1 }, bias), y, (windows, 0), how)?
             }
-            false => {
+            (_, true) => {
+                let room = floats_mut(&mut room);
+                sample(axes, x, room);
+                let right = Strided { data: room, row: windows, col: 1 };
+                gemm_into(s, (&left, &right, bias), y, (windows, 0), how)?
+            }
+            _ => {
                 if !whole {
                     pad(axes, x, floats_mut(&mut room));
                 }

@@ -1,7 +1,9 @@
 //! `conv` of integers of 32 and 64 bits, and of any others that [`super::conv_integer`] leaves: tap by tap, rows of windows at once.
 //! Integers wrap.
 
+use super::element::{Element, with_element};
 use super::folds::{place, within};
+use super::simd::vectorized;
 use super::windows::{Spatial, spatial, volume};
 use super::{Kernel, NodeCx, TABLES, Types, conv, kernel};
 use crate::threads::{self, Parts};
@@ -20,6 +22,9 @@ static KERNELS: &[Kernel] = &[
     kernel(CONV, run, |t| both(t, |d| !d.is_float() && d.bits() >= 8)),
     kernel(CONV, conv::run, |t| both(t, |d| d == DType::F8E4M3)),
 ];
+
+/// Elements that one task reads.
+const READ: usize = 16 << 10;
 
 fn both(t: &Types<'_>, has: fn(DType) -> bool) -> bool {
     (0..2).all(|i| t.input(i).is_some_and(|x| has(x.dtype)))
@@ -80,7 +85,21 @@ fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
 }
 
 fn read<T: Ring>(v: &Val) -> Option<Vec<T>> {
-    Some(v.tensor().ok()?.to_i64().into_iter().map(T::of).collect())
+    fn all<U: Element, T: Ring>(v: &Val) -> Option<Vec<T>> {
+        let x = v.view::<U>()?;
+        let mut y = vec![T::of(0); x.len()];
+        threads::chunks(&mut y, READ, 1, |i, y| converted(&x[i * READ..], y));
+        Some(y)
+    }
+    with_element!(v.dtype(), U => all::<U, T>(v), else None)
+}
+
+vectorized! {
+    fn converted<U: Element, T: Ring>(x: &[U], y: &mut [T]) {
+        for (y, x) in y.iter_mut().zip(x) {
+            *y = T::of(x.to_i64());
+        }
+    }
 }
 
 fn typed<T: Ring>(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
@@ -109,6 +128,13 @@ fn typed<T: Ring>(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     Ok(true)
 }
 
+vectorized! {
+    /// Adds the products of one output channel of an image.
+    fn add_plane<T: Ring>(job: &Job<T>, image: usize, m: usize, plane: &mut [T]) {
+        job.plane(image, m, plane);
+    }
+}
+
 impl<T: Ring> Job<T> {
     fn run(&self, images: usize, y: &mut [T]) {
         let points = Checkpoints::here();
@@ -120,19 +146,26 @@ impl<T: Ring> Job<T> {
             points.pass();
             let (image, m) = (task / self.m, task % self.m);
             let start = self.bias.as_ref().map_or(T::of(0), |b| b[m]);
+            let first = image * to[0] + m * to[1];
+            if to[4] == 1 && to[3] == width {
+                // SAFETY: each output channel of each image belongs to one task.
+                let plane = unsafe { y.part(first, first + windows) };
+                plane.fill(start);
+                return add_plane(self, image, m, plane);
+            }
             let mut plane = vec![start; windows];
-            self.plane(image, m, &mut plane);
+            add_plane(self, image, m, &mut plane);
             for (i, &v) in plane.iter().enumerate() {
                 let at = [i / width / rows, i / width % rows, i % width];
-                let place =
-                    image * to[0] + m * to[1] + at.iter().zip(&to[2..]).map(|(a, s)| a * s).sum::<usize>();
-                // SAFETY: each output channel of each image belongs to one task.
+                let place = first + at.iter().zip(&to[2..]).map(|(a, s)| a * s).sum::<usize>();
+                // SAFETY: as above.
                 let own = unsafe { y.part(place, place + 1) };
                 own[0] = v;
             }
         });
     }
 
+    #[inline(always)]
     fn plane(&self, image: usize, m: usize, plane: &mut [T]) {
         let [a, b, c] = &self.axes;
         let [from, weights, _] = self.steps;
@@ -158,8 +191,17 @@ impl<T: Ring> Job<T> {
                                     + place(b, ob, kb) * from[3]
                                     + first * from[4];
                                 let y = &mut plane[row + along.start..row + along.end];
-                                for (y, x) in y.iter_mut().zip(self.x[x..].iter().step_by(step.max(1))) {
-                                    *y = y.plus_product(w, *x);
+                                match step {
+                                    0 | 1 => {
+                                        for (y, x) in y.iter_mut().zip(&self.x[x..]) {
+                                            *y = y.plus_product(w, *x);
+                                        }
+                                    }
+                                    _ => {
+                                        for (y, x) in y.iter_mut().zip(self.x[x..].iter().step_by(step)) {
+                                            *y = y.plus_product(w, *x);
+                                        }
+                                    }
                                 }
                             }
                         }

@@ -1,11 +1,12 @@
-//! `conv` of integers of 8 bits: windows are rows of words, multiplied with those of the weights.
+//! `conv` of integers of 8 bits, and of 32 that fit 16: windows are rows of words, multiplied with those of the weights.
 
 use super::NodeCx;
 use super::conv_last::At;
 use super::copy::{self, Map};
 use super::windows::{Spatial, spatial, volume};
-use super::words::{self, Columns, Narrow, Rows, Size, Target};
+use super::words::{self, Columns, Narrow, Rows, Size, Stored, Target};
 use crate::value::Out;
+use bytemuck::Pod;
 use kiln_backend::BackendError;
 use kiln_ir::DType;
 use kiln_ops::conv::geometry;
@@ -13,6 +14,9 @@ use kiln_ops::conv::window::{self, Axis};
 use kiln_ops::layout::Layout;
 use kiln_ops::util::strides;
 use std::ops::Range;
+
+/// Channels of a group below which its product is too small for panels: rows of windows are added up tap by tap instead.
+const ALONE: usize = 4;
 
 /// The windows of one group of channels as rows: words of one tap after the other, the channels of each side by side.
 struct Windows<'a> {
@@ -43,16 +47,17 @@ impl Columns for Weights<'_> {
     }
 
     fn signed(&self) -> bool {
-        self.w.signed
+        self.w.is_signed()
     }
 }
 
-/// The bytes of a tensor with channels last.
-fn channels_last(x: &[u8], shape: &[usize]) -> Vec<u8> {
+/// A tensor with channels last.
+fn channels_last<T: Pod>(x: &[T], shape: &[usize]) -> Vec<T> {
     let own = strides(shape);
     let order = [0].into_iter().chain(2..shape.len()).chain([1]);
-    let mut y = vec![0u8; x.len()];
-    copy::bytes(1, x, &mut y, 0, order.map(|d| Map::all(shape[d], own[d])).collect(), &[]);
+    let maps = order.map(|d| Map::all(shape[d], own[d])).collect();
+    let mut y = vec![T::zeroed(); x.len()];
+    copy::bytes(size_of::<T>(), bytemuck::cast_slice(x), bytemuck::cast_slice_mut(&mut y), 0, maps, &[]);
     y
 }
 
@@ -60,7 +65,6 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let attrs = cx.node.op.attrs();
     let layout = Layout::of(attrs);
     let (Some(vx), Some(vw)) = (cx.args[0].clone(), cx.args[1].clone()) else { return Ok(false) };
-    let Some(w) = Narrow::of(vw.dtype(), vw.bytes()) else { return Ok(false) };
     let vb = cx.args.get(2).cloned().flatten();
     let bias = match &vb {
         Some(v) => match v.view::<i32>().filter(|_| v.dtype() == DType::I32) {
@@ -79,9 +83,33 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     }
     let (groups, outputs) = (groups as usize, sw[0]);
     let n = outputs / groups.max(1);
+    if n < ALONE && depth < ALONE {
+        return Ok(false);
+    }
     let channels = sx[layout.channel_axis(sx.len())];
-    let moved = (layout == Layout::Linear).then(|| channels_last(vx.bytes(), sx));
-    let Some(x) = Narrow::of(vx.dtype(), moved.as_deref().unwrap_or(vx.bytes())) else { return Ok(false) };
+    let Some(stored) = Stored::of(&vx) else { return Ok(false) };
+    // Weights of 32 bits are only read until they are packed.
+    let packed = vw.dtype() == DType::I32 && words::kept(cx.kept, groups);
+    let Some(weights) = (if packed { Some(Stored::Words(Vec::new())) } else { Stored::of(&vw) }) else {
+        return Ok(false);
+    };
+    let w = weights.narrow();
+    let (bytes, words);
+    let x = match (stored.narrow(), layout) {
+        (x, Layout::ChannelsLast) => x,
+        (Narrow::Words(x), _) => {
+            words = channels_last(x, sx);
+            Narrow::Words(&words)
+        }
+        (Narrow::Signed(x), _) => {
+            bytes = channels_last(x, sx);
+            Narrow::Signed(&bytes)
+        }
+        (Narrow::Unsigned(x), _) => {
+            bytes = channels_last(x, sx);
+            Narrow::Unsigned(&bytes)
+        }
+    };
     let (windows, taps) = (volume(&axes, |a| a.output), volume(&axes, |a| a.kernel));
     let s = Size { m: sx[0] * windows, n, k: depth * taps };
     let tail = cx.take_tail(DType::I32);
@@ -126,7 +154,7 @@ impl Rows for Windows<'_> {
     }
 
     fn unsigned(&self) -> bool {
-        !self.x.signed
+        self.x.is_unsigned()
     }
 }
 

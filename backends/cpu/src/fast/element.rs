@@ -88,7 +88,41 @@ macro_rules! float {
         }
     )*};
 }
-float!(f32, f32::from, f32::from; f16, f16::to_f32, f16::from_f32; bf16, bf16::to_f32, bf16::from_f32);
+float!(f32, f32::from, f32::from);
+
+/// Orders the bits of floats of 16 bits other than NaN; both zeros are equal.
+macro_rules! half {
+    ($($t:ty, $infinity:literal);*) => {$(
+        impl Element for $t {
+            type Key = i32;
+            #[inline(always)]
+            fn key(self) -> i32 {
+                let (bits, nan) = (i32::from(self.to_bits() as i16), Element::is_nan(self));
+                let ordered = if bits < 0 { -(bits & 0x7fff) } else { bits };
+                if nan { i32::MAX } else { ordered }
+            }
+            #[inline(always)]
+            fn reversed(self, nan_first: bool) -> i32 {
+                let key = self.key();
+                let nan = if nan_first { i32::MAX } else { i32::MIN };
+                if Element::is_nan(self) { nan } else { -key }
+            }
+            #[inline(always)]
+            fn is_nan(self) -> bool {
+                self.to_bits() & 0x7fff > $infinity
+            }
+            #[inline(always)]
+            fn to_i64(self) -> i64 {
+                self.to_f32() as i64
+            }
+            #[inline(always)]
+            fn from_i64(x: i64) -> $t {
+                <$t>::from_f32(x as f32)
+            }
+        }
+    )*};
+}
+half!(f16, 0x7c00; bf16, 0x7f80);
 
 /// Calls a generic function with the type of the elements; the fallback for types that kernels do not hold.
 macro_rules! with_element {
@@ -147,6 +181,22 @@ mod tests {
         assert!(f32::NAN.reversed(true) > f32::NEG_INFINITY.reversed(true));
         assert!(f32::NAN.reversed(false) < f32::INFINITY.reversed(false));
         assert!(i64::MIN.reversed(true) > i64::MAX.reversed(true));
+        for x in all {
+            let (h, b) = (f16::from_f32(x), bf16::from_f32(x));
+            let sign = |k: i32| k.signum();
+            assert_eq!((h.is_nan(), b.is_nan()), (x.is_nan(), x.is_nan()));
+            assert_eq!(
+                (sign(h.key()), sign(b.key())),
+                (sign(h.to_f32().key()), sign(b.to_f32().key())),
+                "{x}"
+            );
+            assert_eq!(h.reversed(false) == i32::MIN, x.is_nan());
+            assert_eq!(h.reversed(true) == i32::MAX, x.is_nan());
+        }
+        let halves = all.map(f16::from_f32);
+        assert!(halves.windows(2).all(
+            |w| w[0].key() <= w[1].key() && (w[1].is_nan() || w[0].reversed(true) >= w[1].reversed(true))
+        ));
         assert!(200u8.key() > 3u8.key() && (-5i8).key() < 3i8.key());
     }
 }

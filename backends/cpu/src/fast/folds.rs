@@ -62,7 +62,13 @@ fn col2im(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
 }
 
 /// Adds the blocks of each plane, tap by tap: windows along the last dimension are side by side in x.
-fn add_up<T: Copy + Send + Sync>(x: &[T], axes: &Spatial, y: &mut [T], add: fn(T, T) -> T, zero: T) {
+fn add_up<T: Copy + Send + Sync>(
+    x: &[T],
+    axes: &Spatial,
+    y: &mut [T],
+    add: impl Fn(T, T) -> T + Sync,
+    zero: T,
+) {
     let [image, taps, windows] =
         [volume(axes, |a| a.input), volume(axes, |a| a.kernel), volume(axes, |a| a.output)];
     let [a, b, c] = axes;
@@ -79,9 +85,17 @@ fn add_up<T: Copy + Send + Sync>(x: &[T], axes: &Spatial, y: &mut [T], add: fn(T
                 for ob in within(b, kb) {
                     let row = (place(a, oa, ka) * b.input as usize + place(b, ob, kb)) * c.input as usize;
                     let from = tap * windows + (oa * b.output as usize + ob) * c.output as usize;
-                    for oc in along.clone() {
-                        let to = &mut y[row + place(c, oc, kc)];
-                        *to = add(*to, x[from + oc]);
+                    if along.is_empty() {
+                        continue;
+                    }
+                    let (x, y) =
+                        (&x[from + along.start..from + along.end], &mut y[row + place(c, along.start, kc)..]);
+                    match c.stride {
+                        1 => y.iter_mut().zip(x).for_each(|(y, x)| *y = add(*y, *x)),
+                        step => {
+                            let to = y.iter_mut().step_by(step as usize);
+                            to.zip(x).for_each(|(y, x)| *y = add(*y, *x));
+                        }
                     }
                 }
             }

@@ -82,6 +82,22 @@ pub fn gemm_into(
         by_panels(s, (a, &panels, bias), c, (stride, first), how);
         return Ok(());
     }
+    // A matrix by one vector is that vector by the matrix's columns: its rows.
+    if let (Some(a), Some(b), Bias::None) = (a.strided(), b.strided(), &bias)
+        && s.n == 1
+        && stride == 1
+        && first == 0
+        && a.col == 1
+        && b.row == 1
+    {
+        let turned =
+            (Strided { data: b.data, row: s.k, col: 1 }, Strided { data: a.data, row: 1, col: a.row });
+        let s = Size { m: 1, n: s.m, k: s.k };
+        if vector::fits(s, &turned.0, &turned.1) {
+            vector::product(s, &turned.0, &turned.1, bias, how.tail, c);
+            return Ok(());
+        }
+    }
     if let (Some(a), Some(b)) = (a.strided(), b.strided())
         && stride == s.n
         && vector::fits(s, a, b)

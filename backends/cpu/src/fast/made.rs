@@ -88,8 +88,23 @@ fn range(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
 
 fn eye_like(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let (Some(shape), Ok(k)) = (cx.out_shape(0), cx.node.op.attrs().int("k")) else { return Ok(false) };
-    let [_, columns] = shape[..] else { return Ok(false) };
-    fill(cx, &shape, |i| Num::I(i64::from((i % columns) as i64 - (i / columns) as i64 == k)))
+    let (&[rows, columns], Some(dtype)) = (&shape[..], cx.out_dtype(0)) else { return Ok(false) };
+    if dtype.bits() < 8 {
+        return fill(cx, &shape, |i| Num::I(i64::from((i % columns) as i64 - (i / columns) as i64 == k)));
+    }
+    let Some(one) = kiln_ir::Tensor::from_elems(dtype, &[1], &Elems::I(vec![1])) else { return Ok(false) };
+    let mut out = Out::new(cx.pool, dtype, &shape, &cx.node.name)?;
+    let (size, to) = (one.bytes().len(), out.bytes_mut());
+    threads::chunks(to, size * TASK, 1, |_, to| to.fill(0));
+    for row in 0..rows {
+        let place =
+            (row as i64).checked_add(k).and_then(|c| usize::try_from(c).ok()).filter(|c| *c < columns);
+        if let Some(to) = place.and_then(|c| to.get_mut((row * columns + c) * size..)) {
+            to[..size].copy_from_slice(one.bytes());
+        }
+    }
+    cx.push(out.done());
+    Ok(true)
 }
 
 fn window(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {

@@ -8,11 +8,14 @@ use kiln_backend::BackendError;
 use kiln_ir::DType;
 use kiln_ops::util::broadcast_strides;
 
-/// Whether the kernel covers a node: floats, or integers of 8 or 32 bits.
+/// Whether the kernel covers a node: floats, or integers of 8, 32 or 64 bits.
 pub fn covers(t: &Types<'_>) -> bool {
     let types = [0, 1].map(|i| t.input(i).map(|t| t.dtype));
     let narrow = |d: Option<DType>| matches!(d, Some(DType::I8 | DType::U8));
-    t.all_real() || types.into_iter().all(narrow) || types == [Some(DType::I32); 2]
+    t.all_real()
+        || types.into_iter().all(narrow)
+        || types == [Some(DType::I32); 2]
+        || types == [Some(DType::I64); 2]
 }
 
 /// The right matrix of a product that has one for all rows of its left ones.
@@ -27,14 +30,16 @@ pub fn form(t: &Types<'_>) -> Option<Form> {
 pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let attrs = cx.node.op.attrs();
     let (ta, tb) = (attrs.bool("trans_a").unwrap_or(false), attrs.bool("trans_b").unwrap_or(false));
-    let (Some(a), Some(b)) = (cx.floats(0), cx.weights()) else { return super::integer::run(cx) };
     let (sa, sb) = (cx.shape(0).to_vec(), cx.shape(1).to_vec());
     let (Some(l), Some(r)) = (operand(&sa, ta, true), operand(&sb, tb, false)) else { return Ok(false) };
+    let single = r.batch.iter().product::<usize>() == 1 && !ta && sa.len() > 1;
+    let (Some(a), Some(b)) = (cx.floats(0), cx.weights(usize::from(single))) else {
+        return super::integer::run(cx);
+    };
     let s = Size { m: l.rows, n: r.cols, k: l.cols };
     let vectors = usize::from(sa.len() == 1) + usize::from(sb.len() == 1);
     let Some(out) = cx.out_shape(0) else { return Ok(false) };
     let batch = out[..(out.len() + vectors).saturating_sub(2).min(out.len())].to_vec();
-    let single = r.batch.iter().product::<usize>() == 1 && !ta && sa.len() > 1;
     let tail = cx.take_tail(DType::F32);
     let kept = How { tail, ..cx.how(0) };
     let how = How { kept: None, ..kept };

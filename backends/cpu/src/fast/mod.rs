@@ -23,9 +23,11 @@ pub(crate) mod gemm;
 mod generate;
 mod grid;
 mod hardmax;
+pub(crate) mod indices;
 mod integer;
 pub(crate) mod kept;
 mod linear_attention;
+mod lines;
 mod loss;
 mod lrn;
 mod made;
@@ -52,6 +54,7 @@ mod ragged;
 mod random;
 mod recurrent;
 mod reduce;
+mod reduce_folds;
 mod resize_wide;
 mod roi_align;
 mod rotary;
@@ -66,6 +69,7 @@ pub(crate) mod simd;
 mod sort;
 mod tfidf;
 mod transposed;
+mod turn;
 mod unique;
 mod vector;
 mod windows;
@@ -341,9 +345,11 @@ impl<'a> NodeCx<'a> {
         v.dtype().is_float().then(|| Floats::of(v.clone()))
     }
 
-    /// The elements of the second input, an operation's weights; none of them where all of its products have their panels.
-    pub(crate) fn weights(&self) -> Option<Floats> {
-        match self.kept.is_some_and(Kept::is_whole) {
+    /// The elements of the second input, an operation's weights; none of them where all of its products have their panels. So many products
+    /// read nothing but panels.
+    pub(crate) fn weights(&self, products: usize) -> Option<Floats> {
+        let packed = |k: &Kept| k.is_whole() || products > 0 && (0..products).all(|i| k.get(i).is_some());
+        match self.kept.is_some_and(packed) {
             true => Some(Floats::of(Val::Shared(Tensor::from_bytes(DType::F32, &[0], Vec::new())?))),
             false => self.floats(1),
         }

@@ -103,7 +103,10 @@ pub fn pad(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let own = strides(&dims);
     let map = |d: usize| {
         let at = |i: usize| Some(source(&mode, i as i64 - before[d], dims[d] as i64)? as usize);
-        Map::indices(own[d], (0..shape[d]).map(at))
+        // The elements of the tensor itself.
+        let place = |i: i64| i.clamp(0, shape[d] as i64) as usize;
+        let inside = place(before[d])..place(before[d].saturating_add(dims[d] as i64));
+        Map::edged(own[d], shape[d], inside, at)
     };
     copy::run(cx, 0, 0, (0..dims.len()).map(map).collect(), &value)
 }

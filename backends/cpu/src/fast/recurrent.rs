@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 /// Products that one task makes at least.
 const TASK: usize = 32 << 10;
-/// States up to which the weights are multiplied with one after the other.
-const FEW: usize = 4;
+/// States of all steps from which on it is worth packing the weights that they are multiplied with.
+const FEW: usize = 16;
 /// Rows of weights that stay together.
 const GROUP: usize = 16;
 
@@ -132,7 +132,7 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
         let own = &r[d * wide * hidden..(d + 1) * wide * hidden];
         // Many states are multiplied at once; weights that one product reads so often are packed.
         let of_states = Size { m: batch, n: wide, k: hidden };
-        let many = batch > FEW && hidden > 0;
+        let many = batch > 1 && batch * steps >= FEW && hidden > 0;
         let right = Strided { data: own, row: 1, col: hidden };
         let panels = many.then(|| packed(of_states, &right, None)).transpose()?;
         let layer = Layer {

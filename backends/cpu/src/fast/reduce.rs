@@ -2,10 +2,12 @@
 
 use super::copy::{self, Map};
 use super::element::{Element, has, with_element};
-use super::pointwise::math::exp;
+use super::lines::{Runs, fold_all};
+use super::pointwise::math::exp_below;
+use super::reduce_folds::{Exact, Greatest, Least, Magnitudes, Norm, Product, Squares, Sum, Whole};
 use super::short;
 use super::simd::vectorized;
-use super::{NodeCx, Types};
+use super::{Floats, NodeCx, Types};
 use crate::buffer::Pool;
 use crate::threads::{self, Parts};
 use crate::value::{Out, Val};
@@ -45,13 +47,8 @@ impl Lines {
 /// The tensor with the masked axes as one run, copied where they are several, and its lines.
 fn gathered(x: Val, mask: &[bool], pool: &Arc<Pool>, what: &str) -> Result<(Val, Lines), BackendError> {
     let shape = x.shape().to_vec();
-    let reduced = |i: &usize| mask[*i] && shape[*i] != 1;
-    let Some(first) = (0..shape.len()).find(reduced) else {
-        return Ok((x, Lines { outer: shape.iter().product(), n: 1, inner: 1 }));
-    };
-    let last = (0..shape.len()).rev().find(reduced).unwrap_or(first);
-    if (first..=last).all(|i| mask[i] || shape[i] == 1) {
-        return Ok((x, Lines::of(&shape, first, last + 1)));
+    if let Some(lines) = Runs::of(&shape, mask).lines() {
+        return Ok((x, lines));
     }
     let own = strides(&shape);
     let order = |m: bool| (0..shape.len()).filter(move |&i| mask[i] == m);
@@ -71,22 +68,90 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     };
     let Ok(mask) = mask(attrs, axes.as_deref(), x.shape().len()) else { return Ok(false) };
     let dtype = x.dtype();
-    let (x, lines) = gathered(x, &mask, cx.pool, &cx.node.name)?;
+    let runs = Runs::of(x.shape(), &mask);
+    if matches!(op, ReduceOp::LogSum | ReduceOp::LogSumExp) && (op == ReduceOp::LogSumExp || !is_real(dtype))
+    {
+        return logarithms(cx, op, gathered(x, &mask, cx.pool, &cx.node.name)?, &shape);
+    }
     if is_real(dtype) {
         cx.args[0] = Some(x);
         let Some(x) = cx.floats(0) else { return Ok(false) };
         return cx.write_floats(0, &shape, |y| {
-            floats(op, &x, lines, y);
+            floats(op, &x, &runs, y);
             Ok(())
         });
     }
     let mut out = Out::new(cx.pool, dtype, &shape, &cx.node.name)?;
-    with_element!(dtype, T => integers::<T>(op, &x, lines, dtype, out.elems_mut()), else return Ok(false));
+    match dtype {
+        DType::I8 => integers::<i8>(op, &x, &runs, dtype, out.elems_mut()),
+        DType::U8 => integers::<u8>(op, &x, &runs, dtype, out.elems_mut()),
+        DType::I32 => integers::<i32>(op, &x, &runs, dtype, out.elems_mut()),
+        DType::I64 => integers::<i64>(op, &x, &runs, dtype, out.elems_mut()),
+        DType::Bool => truths(op, &x, &runs, out.elems_mut()),
+        _ => return Ok(false),
+    }
     cx.push(out.done());
     Ok(true)
 }
 
-fn integers<T: Element>(op: ReduceOp, x: &Val, l: Lines, dtype: DType, y: &mut [T]) {
+/// Logarithms of sums, of all types; of integers those of sums of exponentials too.
+fn logarithms(
+    cx: &mut NodeCx<'_>,
+    op: ReduceOp,
+    (x, l): (Val, Lines),
+    shape: &[usize],
+) -> Result<bool, BackendError> {
+    let dtype = x.dtype();
+    if is_real(dtype) {
+        let x = Floats::of(x);
+        return cx.write_floats(0, shape, |y| {
+            log_sums(&x, l, y);
+            Ok(())
+        });
+    }
+    let mut out = Out::new(cx.pool, dtype, shape, &cx.node.name)?;
+    with_element!(dtype, T => each_line::<T>(op, &x, l, dtype, out.elems_mut()), else return Ok(false));
+    cx.push(out.done());
+    Ok(true)
+}
+
+/// Integers of a type that wraps.
+fn integers<T: Whole>(op: ReduceOp, x: &Val, runs: &Runs, dtype: DType, y: &mut [T]) {
+    let Some(x) = x.view::<T>() else { return };
+    let (least, greatest) = dtype.int_range().unwrap_or((0, 1));
+    let n = runs.folded() as i64;
+    match op {
+        ReduceOp::Sum => fold_all::<T, Sum, T>(x, runs, y, |a| a),
+        ReduceOp::Prod => fold_all::<T, Product, T>(x, runs, y, |a| a),
+        ReduceOp::Max => fold_all::<T, Greatest, T>(x, runs, y, |a| a),
+        ReduceOp::Min => fold_all::<T, Least, T>(x, runs, y, |a| a),
+        ReduceOp::L1 => fold_all::<T, Magnitudes, T>(x, runs, y, |a| a),
+        ReduceOp::SumSquare => fold_all::<T, Squares, T>(x, runs, y, |a| a),
+        ReduceOp::Mean => {
+            fold_all::<T, Exact, T>(x, runs, y, |a: i64| T::from_i64(a.checked_div(n).unwrap_or(0)));
+        }
+        // `logarithms` has the last two.
+        ReduceOp::L2 | ReduceOp::LogSum | ReduceOp::LogSumExp => {
+            fold_all::<T, Norm, T>(x, runs, y, |a: f64| {
+                T::from_i64((a.sqrt() as i64).clamp(least, greatest))
+            });
+        }
+    }
+}
+
+/// Truth values, of which any or all are true.
+fn truths(op: ReduceOp, x: &Val, runs: &Runs, y: &mut [u8]) {
+    let Some(x) = x.view::<u8>() else { return };
+    let some = runs.folded() > 0;
+    match op {
+        ReduceOp::Prod | ReduceOp::Min => fold_all::<u8, Least, u8>(x, runs, y, |a| u8::from(a != 0)),
+        ReduceOp::Mean => fold_all::<u8, Least, u8>(x, runs, y, |a| u8::from(a != 0 && some)),
+        _ => fold_all::<u8, Greatest, u8>(x, runs, y, |a| u8::from(a != 0)),
+    }
+}
+
+/// Lines of integers by the meaning of the reduction, for those that few networks have.
+fn each_line<T: Element>(op: ReduceOp, x: &Val, l: Lines, dtype: DType, y: &mut [T]) {
     let Some(x) = x.view::<T>() else { return };
     let points = Checkpoints::here();
     threads::chunks(y, 1, 1 + 4096 / l.n.max(1), |i, y| {
@@ -94,17 +159,41 @@ fn integers<T: Element>(op: ReduceOp, x: &Val, l: Lines, dtype: DType, y: &mut [
         let start = i / l.inner * l.n * l.inner + i % l.inner;
         let line: Vec<i64> =
             x[start.min(x.len())..].iter().step_by(l.inner).take(l.n).map(|x| x.to_i64()).collect();
-        let sum = op.of_ints(&line, dtype);
-        y[0] = T::from_i64(if dtype == DType::Bool { i64::from(sum != 0) } else { sum });
+        let all = op.of_ints(&line, dtype);
+        y[0] = T::from_i64(if dtype == DType::Bool { i64::from(all != 0) } else { all });
     });
 }
 
-fn floats(op: ReduceOp, x: &[f32], l: Lines, y: &mut [f32]) {
+fn floats(op: ReduceOp, x: &[f32], runs: &Runs, y: &mut [f32]) {
+    let n = runs.folded() as f64;
+    match op {
+        ReduceOp::Sum => fold_all::<f32, Sum, f32>(x, runs, y, |a| a as f32),
+        ReduceOp::Mean => fold_all::<f32, Sum, f32>(x, runs, y, |a| (a / n) as f32),
+        ReduceOp::L1 => fold_all::<f32, Magnitudes, f32>(x, runs, y, |a| a as f32),
+        ReduceOp::L2 => fold_all::<f32, Squares, f32>(x, runs, y, |a: f64| a.sqrt() as f32),
+        ReduceOp::SumSquare => fold_all::<f32, Squares, f32>(x, runs, y, |a| a as f32),
+        ReduceOp::Prod => fold_all::<f32, Product, f32>(x, runs, y, |a| a as f32),
+        ReduceOp::Max => fold_all::<f32, Greatest, f32>(x, runs, y, |a| a),
+        ReduceOp::Min => fold_all::<f32, Least, f32>(x, runs, y, |a| a),
+        // `logarithms` has the last.
+        ReduceOp::LogSum | ReduceOp::LogSumExp => {
+            fold_all::<f32, Sum, f32>(x, runs, y, |a| libm::log(a) as f32);
+        }
+    }
+}
+
+/// ln Σeˣ of each line, shifted by its greatest element.
+fn log_sums(x: &[f32], l: Lines, y: &mut [f32]) {
+    let runs = Runs::of(&[l.outer, l.n, l.inner], &[false, true, false]);
+    fold_all::<f32, Greatest, f32>(x, &runs, y, |a| a);
+    let log = |top: f32, sum: f64| (f64::from(top) + libm::log(sum)) as f32;
     let points = Checkpoints::here();
     if l.inner == 1 {
         threads::chunks(y, 1, 1 + 8192 / l.n.max(1), |i, y| {
             points.pass();
-            y[0] = line(op, &x[i * l.n..(i + 1) * l.n]) as f32;
+            if y[0].is_finite() {
+                y[0] = log(y[0], sum_exp(&x[i * l.n..(i + 1) * l.n], y[0]));
+            }
         });
         return;
     }
@@ -117,91 +206,70 @@ fn floats(op: ReduceOp, x: &[f32], l: Lines, y: &mut [f32]) {
             let end = l.inner.min(first + COLUMNS);
             // SAFETY: each block of columns belongs to one task.
             let y = unsafe { parts.part(o * l.inner + first, o * l.inner + end) };
-            columns(op, &x[o * l.n * l.inner + first..], l, y);
+            let mut sums = [0f64; COLUMNS];
+            let sums = &mut sums[..y.len()];
+            add_exps(&x[(o * l.n * l.inner + first).min(x.len())..], l, y, sums);
+            let all = y.iter_mut().zip(sums).filter(|(y, _)| y.is_finite());
+            all.for_each(|(y, s)| *y = log(*y, *s));
         }
     });
 }
 
-/// The reduction of elements side by side.
-fn line(op: ReduceOp, x: &[f32]) -> f64 {
-    match op {
-        ReduceOp::Sum => sum(x),
-        ReduceOp::Mean => sum(x) / x.len() as f64,
-        ReduceOp::L1 => sum_magnitudes(x),
-        ReduceOp::L2 => sum_squares(x).sqrt(),
-        ReduceOp::SumSquare => sum_squares(x),
-        ReduceOp::LogSum => libm::log(sum(x)),
-        ReduceOp::Prod => product(x),
-        ReduceOp::Max => greatest(x).into(),
-        ReduceOp::Min => least(x).into(),
-        ReduceOp::LogSumExp => {
-            let top = greatest(x);
-            if top.is_finite() { f64::from(top) + libm::log(sum_exp(x, top)) } else { top.into() }
-        }
-    }
-}
-
+/// The sum of terms, in sums that the compiler keeps in vectors.
 #[inline(always)]
-fn fold(x: &[f32], start: f64, f: impl Fn(f64, f32) -> f64, join: impl Fn(f64, f64) -> f64) -> f64 {
-    let mut acc = [start; LANES];
+fn summed(x: &[f32], f: impl Fn(f64, f32) -> f64) -> f64 {
+    let mut acc = [0f64; LANES];
     let (whole, rest) = x.as_chunks::<LANES>();
     for c in whole {
         for i in 0..LANES {
             acc[i] = f(acc[i], c[i]);
         }
     }
+    if !rest.is_empty() {
+        let c = short::padded(rest, 0.0);
+        for i in 0..LANES {
+            let next = f(acc[i], c[i]);
+            acc[i] = if i < rest.len() { next } else { acc[i] };
+        }
+    }
     let mut width = LANES / 2;
     while width > 0 {
         for i in 0..width {
-            acc[i] = join(acc[i], acc[i + width]);
+            acc[i] += acc[i + width];
         }
         width /= 2;
     }
-    let all = join(start, acc[0]);
-    rest.iter().fold(all, |a, &x| join(a, f(start, x)))
+    acc[0]
 }
 
 vectorized! {
     /// Σx in f64.
     pub fn sum(x: &[f32]) -> f64 {
-        fold(x, 0.0, |a, x| a + f64::from(x), |a, b| a + b)
-    }
-}
-vectorized! {
-    /// Σ|x| in f64.
-    fn sum_magnitudes(x: &[f32]) -> f64 {
-        fold(x, 0.0, |a, x| a + f64::from(x.abs()), |a, b| a + b)
-    }
-}
-vectorized! {
-    /// Σx² in f64.
-    fn sum_squares(x: &[f32]) -> f64 {
-        fold(x, 0.0, |a, x| a + f64::from(x) * f64::from(x), |a, b| a + b)
+        summed(x, |a, x| a + f64::from(x))
     }
 }
 vectorized! {
     /// Σ(x − mean)² in f64.
     pub fn sum_deviations(x: &[f32], mean: f64) -> f64 {
-        fold(x, 0.0, |a, x| a + (f64::from(x) - mean) * (f64::from(x) - mean), |a, b| a + b)
+        summed(x, |a, x| a + (f64::from(x) - mean) * (f64::from(x) - mean))
     }
 }
 vectorized! {
     /// Σe^(x − top).
     pub fn sum_exp(x: &[f32], top: f32) -> f64 {
-        let mut acc = [0f64; LANES];
-        let (whole, rest) = x.as_chunks::<LANES>();
-        for c in whole {
-            for i in 0..LANES {
-                acc[i] += f64::from(exp::<FMA>(c[i] - top));
+        // Exponentials in a loop without sums: a vector of them has twice as many as one of f64.
+        let mut room = [0f32; COLUMNS];
+        let mut all = 0.0;
+        for x in x.chunks(COLUMNS) {
+            let room = &mut room[..x.len().next_multiple_of(LANES)];
+            room[..x.len()].copy_from_slice(x);
+            room[x.len()..].fill(top);
+            for x in room.iter_mut() {
+                *x = exp_below::<FMA>(*x - top);
             }
+            all += sum(&room[..x.len()]);
         }
-        let rest: f64 = rest.iter().map(|&x| f64::from(exp::<FMA>(x - top))).sum();
-        acc.iter().sum::<f64>() + rest
-    }
-}
-vectorized! {
-    fn product(x: &[f32]) -> f64 {
-        fold(x, 1.0, |a, x| a * f64::from(x), |a, b| a * b)
+        all
     }
 }
 
@@ -220,84 +288,39 @@ pub fn min(a: f32, b: f32) -> f32 {
 vectorized! {
     /// The greatest element; NaN if there is one, −∞ of none.
     pub fn greatest(x: &[f32]) -> f32 {
-        let mut acc = [f32::NEG_INFINITY; 4 * LANES];
+        let mut acc = [f32::NEG_INFINITY; LANES];
         let (whole, rest) = x.as_chunks::<{ 4 * LANES }>();
-        for c in whole {
-            for i in 0..4 * LANES {
+        if !whole.is_empty() {
+            let mut wide = [f32::NEG_INFINITY; 4 * LANES];
+            for c in whole {
+                for i in 0..4 * LANES {
+                    wide[i] = max(wide[i], c[i]);
+                }
+            }
+            for i in 0..LANES {
+                acc[i] = max(max(wide[i], wide[i + LANES]), max(wide[i + 2 * LANES], wide[i + 3 * LANES]));
+            }
+        }
+        let (some, rest) = rest.as_chunks::<LANES>();
+        for c in some {
+            for i in 0..LANES {
                 acc[i] = max(acc[i], c[i]);
             }
         }
-        let mut width = 2 * LANES;
+        if !rest.is_empty() {
+            let c = short::padded(rest, f32::NEG_INFINITY);
+            for i in 0..LANES {
+                acc[i] = max(acc[i], c[i]);
+            }
+        }
+        let mut width = LANES / 2;
         while width > 0 {
             for i in 0..width {
                 acc[i] = max(acc[i], acc[i + width]);
             }
             width /= 2;
         }
-        let mut all = acc[0];
-        for &x in rest {
-            all = max(all, x);
-        }
-        all
-    }
-}
-vectorized! {
-    /// The least element; NaN if there is one, ∞ of none.
-    fn least(x: &[f32]) -> f32 {
-        let mut acc = [f32::INFINITY; 4 * LANES];
-        let (whole, rest) = x.as_chunks::<{ 4 * LANES }>();
-        for c in whole {
-            for i in 0..4 * LANES {
-                acc[i] = min(acc[i], c[i]);
-            }
-        }
-        let mut width = 2 * LANES;
-        while width > 0 {
-            for i in 0..width {
-                acc[i] = min(acc[i], acc[i + width]);
-            }
-            width /= 2;
-        }
-        let mut all = acc[0];
-        for &x in rest {
-            all = min(all, x);
-        }
-        all
-    }
-}
-
-/// The reductions of some neighbouring lines; x begins at the first element of the first.
-fn columns(op: ReduceOp, x: &[f32], l: Lines, y: &mut [f32]) {
-    let mut acc = [0f64; COLUMNS];
-    let acc = &mut acc[..y.len()];
-    let n = l.n as f64;
-    match op {
-        ReduceOp::Max => extreme_rows(x, l, y, true),
-        ReduceOp::Min => extreme_rows(x, l, y, false),
-        ReduceOp::Prod => {
-            acc.fill(1.0);
-            multiply_rows(x, l, acc);
-        }
-        ReduceOp::L1 => add_magnitudes(x, l, acc),
-        ReduceOp::L2 | ReduceOp::SumSquare => add_squares(x, l, acc),
-        ReduceOp::Sum | ReduceOp::Mean | ReduceOp::LogSum => add(x, l, acc),
-        ReduceOp::LogSumExp => {
-            extreme_rows(x, l, y, true);
-            add_exps(x, l, y, acc);
-        }
-    }
-    let done = y.iter_mut().zip(&*acc);
-    match op {
-        ReduceOp::Max | ReduceOp::Min => {}
-        ReduceOp::Mean => done.for_each(|(y, a)| *y = (a / n) as f32),
-        ReduceOp::L2 => done.for_each(|(y, a)| *y = a.sqrt() as f32),
-        ReduceOp::LogSum => done.for_each(|(y, a)| *y = libm::log(*a) as f32),
-        ReduceOp::LogSumExp => done.for_each(|(y, a)| {
-            if y.is_finite() {
-                *y = (f64::from(*y) + libm::log(*a)) as f32;
-            }
-        }),
-        _ => done.for_each(|(y, a)| *y = *a as f32),
+        acc[0]
     }
 }
 
@@ -318,51 +341,21 @@ vectorized! {
     }
 }
 vectorized! {
-    fn add_magnitudes(x: &[f32], l: Lines, acc: &mut [f64]) {
-        for row in rows(x, l, acc.len()) {
-            for (a, &x) in acc.iter_mut().zip(row) {
-                *a += f64::from(x.abs());
-            }
-        }
-    }
-}
-vectorized! {
-    fn add_squares(x: &[f32], l: Lines, acc: &mut [f64]) {
-        for row in rows(x, l, acc.len()) {
-            for (a, &x) in acc.iter_mut().zip(row) {
-                *a += f64::from(x) * f64::from(x);
-            }
-        }
-    }
-}
-vectorized! {
-    fn multiply_rows(x: &[f32], l: Lines, acc: &mut [f64]) {
-        for row in rows(x, l, acc.len()) {
-            for (a, &x) in acc.iter_mut().zip(row) {
-                *a *= f64::from(x);
-            }
-        }
-    }
-}
-vectorized! {
     /// Adds e^(x − top) of rows to sums of columns.
     pub fn add_exps(x: &[f32], l: Lines, top: &[f32], acc: &mut [f64]) {
         for row in rows(x, l, acc.len()) {
             for (a, (&x, &t)) in acc.iter_mut().zip(row.iter().zip(top)) {
-                *a += f64::from(exp::<FMA>(x - t));
+                *a += f64::from(exp_below::<FMA>(x - t));
             }
         }
     }
 }
 vectorized! {
-    /// The greatest or least of each column.
-    pub fn extreme_rows(x: &[f32], l: Lines, y: &mut [f32], greatest: bool) {
-        y.fill(if greatest { f32::NEG_INFINITY } else { f32::INFINITY });
+    /// The greatest of each column.
+    pub fn greatest_rows(x: &[f32], l: Lines, y: &mut [f32]) {
+        y.fill(f32::NEG_INFINITY);
         for row in rows(x, l, y.len()) {
-            match greatest {
-                true => short::replace(y, row, max),
-                false => short::replace(y, row, min),
-            }
+            short::replace(y, row, max);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Operators along one axis, or along the last ones: `softmax`, `log_softmax`, and normalizations.
 
-use super::pointwise::math::exp;
-use super::reduce::{Lines, add, add_exps, extreme_rows, greatest, sum, sum_deviations, sum_exp};
+use super::pointwise::math::exp_below;
+use super::reduce::{Lines, add, add_exps, greatest, greatest_rows, sum, sum_deviations, sum_exp};
+use super::short::{self, FEW};
 use super::simd::vectorized;
 use super::{NodeCx, Types};
 use crate::threads::{self, Parts};
@@ -14,6 +15,10 @@ use kiln_ops::softmax::LOG_SOFTMAX;
 
 /// Neighbouring lines of a softmax that are computed together.
 const COLUMNS: usize = 256;
+/// Elements up to which a row is short.
+const SHORT: usize = 32;
+/// Short rows that are computed together.
+const TURNED: usize = 64;
 
 /// Splits a shape at an axis: elements before, along and after it.
 fn split(shape: &[usize], from: usize, to: usize) -> (usize, usize, usize) {
@@ -45,7 +50,13 @@ pub fn softmax(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
             columns(&x, lines, y, log);
             return Ok(());
         }
-        threads::chunks(y, n, 1 + 4096 / n.max(1), |i, y| {
+        if n <= SHORT {
+            threads::chunks(y, TURNED * n, 1 + 4096 / (TURNED * n).max(1), |i, y| {
+                short_rows(&x[i * TURNED * n..][..y.len()], n, log, y);
+            });
+            return Ok(());
+        }
+        threads::chunks(y, n, 1 + 4096 / n, |i, y| {
             let x = &x[i * n..(i + 1) * n];
             if log { log_row(x, y) } else { row(x, y) }
         });
@@ -53,26 +64,26 @@ pub fn softmax(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     })
 }
 
-vectorized! {
-    /// The softmax of one row.
-    pub fn row(x: &[f32], y: &mut [f32]) {
-        let top = greatest(x);
-        for (y, &x) in y.iter_mut().zip(x) {
-            *y = exp::<FMA>(x - top);
-        }
-        let scale = (1.0 / sum(y)) as f32;
-        for y in y {
-            *y *= scale;
-        }
-    }
+/// The softmax of one row.
+pub fn row(x: &[f32], y: &mut [f32]) {
+    y.copy_from_slice(x);
+    row_in_place(y);
 }
 
 vectorized! {
     /// The softmax of one row, in its own memory.
     pub fn row_in_place(x: &mut [f32]) {
         let top = greatest(x);
-        for x in x.iter_mut() {
-            *x = exp::<FMA>(*x - top);
+        let (whole, rest) = x.as_chunks_mut::<FEW>();
+        for x in whole.as_flattened_mut() {
+            *x = exp_below::<FMA>(*x - top);
+        }
+        if !rest.is_empty() {
+            let mut few = short::padded(rest, top);
+            for x in &mut few {
+                *x = exp_below::<FMA>(*x - top);
+            }
+            short::put(&few, rest);
         }
         let scale = (1.0 / sum(x)) as f32;
         for x in x {
@@ -91,6 +102,60 @@ vectorized! {
     }
 }
 
+/// Softmax of rows that are short: their elements become columns, so that vectors are of as many rows.
+fn short_rows(x: &[f32], n: usize, log: bool, y: &mut [f32]) {
+    let mut turned = [0f32; TURNED * SHORT];
+    let (turned, count) = (&mut turned[..TURNED * n], y.len() / n.max(1));
+    for (r, x) in x.chunks_exact(n.max(1)).enumerate() {
+        for (k, x) in x.iter().enumerate() {
+            turned[k * TURNED + r] = *x;
+        }
+    }
+    let (mut top, mut sums) = ([0f32; TURNED], [0f64; TURNED]);
+    let l = Lines { outer: 1, n, inner: TURNED };
+    greatest_rows(turned, l, &mut top);
+    match log {
+        true => {
+            add_exps(turned, l, &top, &mut sums);
+            sums.iter_mut().for_each(|s| *s = libm::log(*s));
+            for x in turned.chunks_exact_mut(TURNED) {
+                x.iter_mut()
+                    .zip(top.iter().zip(&sums))
+                    .for_each(|(x, (t, s))| *x = (f64::from(*x - t) - s) as f32);
+            }
+        }
+        false => exps(turned, &top, &mut sums),
+    }
+    for (r, y) in y.chunks_exact_mut(n.max(1)).enumerate().take(count) {
+        for (k, y) in y.iter_mut().enumerate() {
+            *y = turned[k * TURNED + r];
+        }
+    }
+}
+
+vectorized! {
+    /// Softmaxes of columns whose greatest elements are known, in their own memory.
+    fn exps(x: &mut [f32], top: &[f32; TURNED], sums: &mut [f64; TURNED]) {
+        for x in x.chunks_exact_mut(TURNED) {
+            for (x, t) in x.iter_mut().zip(top) {
+                *x = exp_below::<FMA>(*x - t);
+            }
+            for (s, x) in sums.iter_mut().zip(&*x) {
+                *s += f64::from(*x);
+            }
+        }
+        let mut scale = [0f32; TURNED];
+        for (to, s) in scale.iter_mut().zip(sums) {
+            *to = (1.0 / *s) as f32;
+        }
+        for x in x.chunks_exact_mut(TURNED) {
+            for (x, s) in x.iter_mut().zip(&scale) {
+                *x *= s;
+            }
+        }
+    }
+}
+
 /// Softmax of lines that are side by side.
 fn columns(x: &[f32], l: Lines, y: &mut [f32], log: bool) {
     let blocks = l.inner.div_ceil(COLUMNS);
@@ -102,9 +167,10 @@ fn columns(x: &[f32], l: Lines, y: &mut [f32], log: bool) {
             let width = l.inner.min(first + COLUMNS) - first;
             let start = o * l.n * l.inner + first;
             let (top, sums) = (&mut top[..width], &mut sums[..width]);
-            extreme_rows(&x[start..], l, top, true);
+            greatest_rows(&x[start..], l, top);
             sums.fill(0.0);
             add_exps(&x[start..], l, top, sums);
+            sums.iter_mut().for_each(|s| *s = if log { libm::log(*s) } else { 1.0 / *s });
             for r in 0..l.n {
                 let at = start + r * l.inner;
                 // SAFETY: each block of columns belongs to one task.
@@ -116,14 +182,18 @@ fn columns(x: &[f32], l: Lines, y: &mut [f32], log: bool) {
 }
 
 vectorized! {
-    /// A row of softmaxes, of columns whose greatest elements and sums are known.
+    /// A row of softmaxes, of columns whose greatest elements are known, and the logarithms or the reciprocals of their sums.
     fn normalized(x: &[f32], top: &[f32], sums: &[f64], log: bool, y: &mut [f32]) {
         let columns = y.iter_mut().zip(x).zip(top.iter().zip(sums));
         match log {
-            true => columns.for_each(|((y, &x), (&t, &s))| *y = (f64::from(x - t) - libm::log(s)) as f32),
+            true => {
+                for ((y, &x), (&t, &s)) in columns {
+                    *y = (f64::from(x - t) - s) as f32;
+                }
+            }
             false => {
                 for ((y, &x), (&t, &s)) in columns {
-                    *y = exp::<FMA>(x - t) * (1.0 / s) as f32;
+                    *y = exp_below::<FMA>(x - t) * s as f32;
                 }
             }
         }

@@ -13,6 +13,7 @@ use kiln_ops::sample::resize::coord::{Filter, Mode, ResizeAxis};
 use kiln_ops::sample::resize::plan::{Given, axes};
 use kiln_ops::sample::{self, Interpolation, Padding};
 use kiln_ops::util::strides;
+use std::ops::{Add, Mul};
 
 /// Elements that one task computes at least.
 const TASK: usize = 8 << 10;
@@ -53,7 +54,7 @@ impl Resized {
 }
 
 /// All elements of an input.
-pub fn numbers(cx: &NodeCx<'_>, input: usize) -> Option<Vec<f64>> {
+fn numbers(cx: &NodeCx<'_>, input: usize) -> Option<Vec<f64>> {
     Some(cx.args.get(input)?.as_ref()?.tensor().ok()?.to_f64())
 }
 
@@ -71,52 +72,101 @@ pub fn resize(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     }
     let Some(x) = cx.floats(0) else { return Ok(false) };
     cx.write_floats(0, &shape, |y| {
-        let mut now = dims.clone();
-        // The dimension that shrinks most comes first.
-        let mut order: Vec<usize> = (0..dims.len()).filter(|&d| !axes[d].is_identity()).collect();
-        let ratio = |d: usize| shape[d] as f64 / dims[d].max(1) as f64;
-        order.sort_by(|&a, &b| ratio(a).total_cmp(&ratio(b)));
-        let Some((&last, others)) = order.split_last() else {
-            y.copy_from_slice(&x);
-            return Ok(());
-        };
-        let mut from: Option<Vec<f32>> = None;
-        for &d in others {
-            let lines = Lines::of(&now, d, d + 1);
-            now[d] = shape[d];
-            let mut to = vec![0f32; now.iter().product()];
-            along(from.as_deref().unwrap_or(&x), lines, &filter, &axes[d], &mut to);
-            from = Some(to);
-        }
-        along(from.as_deref().unwrap_or(&x), Lines::of(&now, last, last + 1), &filter, &axes[last], y);
+        let taps: Vec<_> = axes.iter().map(|a| a.neighbours(&filter, |w| w as f32)).collect();
+        interpolated(&x, &dims, &shape, &order(&dims, &shape, &axes), |d| &taps[d], y);
         Ok(())
     })
 }
 
+/// The dimensions along which something changes, that which shrinks most first.
+pub fn order(dims: &[usize], shape: &[usize], axes: &[ResizeAxis]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..dims.len()).filter(|&d| !axes[d].is_identity()).collect();
+    let ratio = |d: usize| shape[d] as f64 / dims[d].max(1) as f64;
+    order.sort_by(|&a, &b| ratio(a).total_cmp(&ratio(b)));
+    order
+}
+
+/// Elements and weights of each element of a dimension; none outside of the region.
+pub type Neighbours<T> = Vec<Vec<(usize, T)>>;
+
+/// Neighbours along a dimension.
+pub trait Along {
+    /// The elements and weights of each element of the result; nothing where all stay as they are.
+    fn neighbours<T>(&self, filter: &Filter, weight: impl Fn(f64) -> T) -> Neighbours<T>;
+}
+
+impl Along for ResizeAxis {
+    fn neighbours<T>(&self, filter: &Filter, weight: impl Fn(f64) -> T) -> Neighbours<T> {
+        if self.is_identity() {
+            return Vec::new();
+        }
+        let of =
+            |o| filter.taps(self, o).unwrap_or_default().into_iter().map(|(i, w)| (i, weight(w))).collect();
+        (0..self.output).map(of).collect()
+    }
+}
+
+/// Interpolates along some dimensions, one after the other.
+pub fn interpolated<'a, T: Real + 'a>(
+    x: &[T],
+    dims: &[usize],
+    shape: &[usize],
+    order: &[usize],
+    taps: impl Fn(usize) -> &'a Neighbours<T>,
+    y: &mut [T],
+) {
+    let Some((&last, others)) = order.split_last() else { return y.copy_from_slice(x) };
+    let mut now = dims.to_vec();
+    let mut from: Option<Vec<T>> = None;
+    for &d in others {
+        let lines = Lines::of(&now, d, d + 1);
+        now[d] = shape[d];
+        let mut to = vec![T::default(); now.iter().product()];
+        along(from.as_deref().unwrap_or(x), lines, taps(d), &mut to);
+        from = Some(to);
+    }
+    along(from.as_deref().unwrap_or(x), Lines::of(&now, last, last + 1), taps(last), y);
+}
+
+/// Numbers that are interpolated.
+pub trait Real: Copy + Default + Send + Sync + Add<Output = Self> + Mul<Output = Self> {
+    /// Half of the number.
+    fn half(self) -> Self;
+}
+
+impl Real for f32 {
+    fn half(self) -> f32 {
+        self / 2.0
+    }
+}
+
+impl Real for f64 {
+    fn half(self) -> f64 {
+        self / 2.0
+    }
+}
+
 /// Interpolates along one dimension.
-fn along(x: &[f32], l: Lines, filter: &Filter, axis: &ResizeAxis, y: &mut [f32]) {
-    let taps: Vec<Vec<(usize, f32)>> = (0..axis.output)
-        .map(|o| filter.taps(axis, o).unwrap_or_default().into_iter().map(|(i, w)| (i, w as f32)).collect())
-        .collect();
+fn along<T: Real>(x: &[T], l: Lines, taps: &Neighbours<T>, y: &mut [T]) {
     let points = Checkpoints::here();
+    let m = taps.len();
     if l.inner == 1 {
-        let two: Option<Vec<[(usize, f32); 2]>> = taps
+        let two: Option<Vec<[(usize, T); 2]>> = taps
             .iter()
             .map(|t| match t[..] {
                 [a, b] => Some([a, b]),
                 // An element whose neighbour has no weight counts half twice: exact, and without a branch.
-                [(i, w)] => Some([(i, w / 2.0); 2]),
+                [(i, w)] => Some([(i, w.half()); 2]),
                 _ => None,
             })
             .collect();
-        let m = axis.output;
         threads::chunks(y, m, TASK.div_ceil(m.max(1)), |row, y| {
             points.pass();
             let x = &x[row * l.n..(row + 1) * l.n];
             match &two {
                 Some(two) => y.iter_mut().zip(two).for_each(|(y, [a, b])| *y = x[a.0] * a.1 + x[b.0] * b.1),
-                None => y.iter_mut().zip(&taps).for_each(|(y, t)| {
-                    *y = t.iter().map(|&(i, w)| f64::from(x[i]) * f64::from(w)).sum::<f64>() as f32;
+                None => y.iter_mut().zip(taps).for_each(|(y, t)| {
+                    *y = t.iter().fold(T::default(), |sum, &(i, w)| sum + x[i] * w);
                 }),
             }
         });
@@ -124,24 +174,28 @@ fn along(x: &[f32], l: Lines, filter: &Filter, axis: &ResizeAxis, y: &mut [f32])
     }
     threads::chunks(y, l.inner, TASK.div_ceil(l.inner), |row, y| {
         points.pass();
-        let (o, i) = (row / axis.output, row % axis.output);
-        let rows = taps[i].iter().map(|&(i, w)| (&x[(o * l.n + i) * l.inner..][..l.inner], w));
-        let rows: Vec<(&[f32], f32)> = rows.collect();
-        combined(&rows, y);
+        let (o, i) = (row / m, row % m);
+        combined(&x[o * l.n * l.inner..(o + 1) * l.n * l.inner], &taps[i], y);
     });
 }
 
 vectorized! {
     /// Σ weight·row.
-    fn combined(rows: &[(&[f32], f32)], y: &mut [f32]) {
-        match rows {
-            [(a, v), (b, w)] => {
-                y.iter_mut().zip(a.iter().zip(*b)).for_each(|(y, (a, b))| *y = a * v + b * w);
+    fn combined<T: Real>(x: &[T], taps: &[(usize, T)], y: &mut [T]) {
+        let n = y.len();
+        match taps {
+            [(i, v), (j, w)] => {
+                let (a, b) = (&x[i * n..(i + 1) * n], &x[j * n..(j + 1) * n]);
+                for (y, (a, b)) in y.iter_mut().zip(a.iter().zip(b)) {
+                    *y = *a * *v + *b * *w;
+                }
             }
             _ => {
-                y.fill(0.0);
-                for (row, w) in rows {
-                    y.iter_mut().zip(*row).for_each(|(y, x)| *y += x * w);
+                y.fill(T::default());
+                for &(i, w) in taps {
+                    for (y, x) in y.iter_mut().zip(&x[i * n..(i + 1) * n]) {
+                        *y = *y + *x * w;
+                    }
                 }
             }
         }
@@ -209,20 +263,25 @@ pub fn grid_sample(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
             stop.pass();
             let (image, first) = (task / blocks, task % blocks * BLOCK);
             let end = points_of_image.min(first + BLOCK);
-            let table: Vec<Vec<(usize, f32)>> = (first..end)
-                .map(|p| {
-                    let at = &grid[(image * points_of_image + p) * 2..][..2];
-                    around(Taps::of(sampler, at[1], h as i64), Taps::of(sampler, at[0], w as i64), w)
-                })
-                .collect();
+            let (mut table, mut ends) =
+                (Vec::with_capacity(4 * (end - first)), Vec::with_capacity(end - first));
+            for p in first..end {
+                let at = &grid[(image * points_of_image + p) * 2..][..2];
+                let (rows, columns) =
+                    (Taps::of(sampler, at[1], h as i64), Taps::of(sampler, at[0], w as i64));
+                around(rows, columns, w, &mut table);
+                ends.push(table.len());
+            }
             for c in 0..channels {
                 let plane = image * channels + c;
                 let x = &x[plane * h * w..(plane + 1) * h * w];
                 let start = plane * points_of_image;
                 // SAFETY: each block of points of each plane belongs to one task.
                 let y = unsafe { parts.part(start + first, start + end) };
-                for (y, taps) in y.iter_mut().zip(&table) {
-                    *y = taps.iter().map(|&(i, w)| x[i] * w).sum();
+                let mut begin = 0;
+                for (y, &end) in y.iter_mut().zip(&ends) {
+                    *y = table[begin..end].iter().map(|&(i, w): &(usize, f32)| x[i] * w).sum();
+                    begin = end;
                 }
             }
         });
@@ -233,9 +292,8 @@ pub fn grid_sample(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
 /// Points whose elements are found together, for all channels.
 const BLOCK: usize = 512;
 
-/// The elements around a point of a plane of this width.
-fn around(rows: Taps, columns: Taps, width: usize) -> Vec<(usize, f32)> {
-    let mut all = Vec::with_capacity(rows.len * columns.len);
+/// Adds the elements around a point of a plane of this width.
+fn around(rows: Taps, columns: Taps, width: usize, all: &mut Vec<(usize, f32)>) {
     for (r, v) in rows.at.iter().zip(rows.weight).take(rows.len) {
         for (c, w) in columns.at.iter().zip(columns.weight).take(columns.len) {
             if let (Some(r), Some(c)) = (r, c) {
@@ -243,5 +301,4 @@ fn around(rows: Taps, columns: Taps, width: usize) -> Vec<(usize, f32)> {
             }
         }
     }
-    all
 }

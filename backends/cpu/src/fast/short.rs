@@ -24,6 +24,59 @@ pub fn copy<T: Copy, const N: usize>(from: &[T], to: &mut [T]) {
     }
 }
 
+/// The first bytes of several.
+pub fn array<const M: usize>(x: &[u8]) -> [u8; M] {
+    let mut to = [0; M];
+    to.iter_mut().zip(x).for_each(|(to, x)| *to = *x);
+    to
+}
+
+/// Elements of a vector that few are padded to.
+pub const FEW: usize = 16;
+
+/// Fewer than [`FEW`] elements, and others behind them.
+#[inline(always)]
+pub fn padded<T: Copy>(few: &[T], others: T) -> [T; FEW] {
+    let mut all = [others; FEW];
+    pieces(few, &mut all, few.len());
+    all
+}
+
+/// Writes the first elements, fewer than [`FEW`].
+#[inline(always)]
+pub fn put<T: Copy>(all: &[T; FEW], few: &mut [T]) {
+    let n = few.len();
+    pieces(all, few, n);
+}
+
+/// Copies fewer than [`FEW`] elements by the powers of two that their number is the sum of.
+#[inline(always)]
+fn pieces<T: Copy>(from: &[T], to: &mut [T], n: usize) {
+    let mut at = 0;
+    if n & 8 != 0 {
+        piece::<T, 8>(from, to, at);
+        at += 8;
+    }
+    if n & 4 != 0 {
+        piece::<T, 4>(from, to, at);
+        at += 4;
+    }
+    if n & 2 != 0 {
+        piece::<T, 2>(from, to, at);
+        at += 2;
+    }
+    if n & 1 != 0 {
+        piece::<T, 1>(from, to, at);
+    }
+}
+
+#[inline(always)]
+fn piece<T: Copy, const N: usize>(from: &[T], to: &mut [T], at: usize) {
+    if let (Some(from), Some(to)) = (from[at..].first_chunk::<N>(), to[at..].first_chunk_mut::<N>()) {
+        *to = *from;
+    }
+}
+
 /// Elements that are replaced at once.
 pub const BLOCK: usize = 32;
 
@@ -59,6 +112,18 @@ mod tests {
             let (mut y, x): (Vec<usize>, Vec<usize>) = (0..n).map(|i| (i, 50)).unzip();
             super::replace(&mut y, &x, usize::max);
             assert!(y.iter().enumerate().all(|(i, &y)| y == i.max(50)), "{y:?}");
+        }
+    }
+
+    #[test]
+    fn few_elements_are_padded_and_put_back() {
+        for n in 0..super::FEW {
+            let few: Vec<u8> = (1..=n as u8).collect();
+            let all = super::padded(&few, 99);
+            assert!(all[..n] == few && all[n..].iter().all(|&x| x == 99), "{all:?}");
+            let mut back = vec![0; n];
+            super::put(&all, &mut back);
+            assert_eq!(back, few);
         }
     }
 

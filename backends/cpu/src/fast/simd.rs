@@ -92,9 +92,9 @@ macro_rules! vectorized {
                 }
                 match $crate::fast::simd::level() {
                     // SAFETY: the processor has these features, as `level` says.
-                    $crate::fast::simd::Level::Avx512 => return unsafe { avx512($($a),*) },
+                    $crate::fast::simd::Level::Avx512 => return unsafe { avx512 $(::<$($g),+>)? ($($a),*) },
                     // SAFETY: as above.
-                    $crate::fast::simd::Level::Avx2 => return unsafe { avx2($($a),*) },
+                    $crate::fast::simd::Level::Avx2 => return unsafe { avx2 $(::<$($g),+>)? ($($a),*) },
                     $crate::fast::simd::Level::Base => {}
                 }
             }

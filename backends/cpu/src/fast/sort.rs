@@ -1,6 +1,7 @@
 //! `topk`: selection by numbers that hold order and position, so that no comparison looks at two places.
 
 use super::element::{Element, has, with_element};
+use super::simd::vectorized;
 use super::{NodeCx, Types};
 use crate::threads::{self, Parts};
 use crate::value::{Out, Val};
@@ -33,6 +34,29 @@ pub fn topk(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     Ok(true)
 }
 
+/// Elements that are skipped together.
+const SKIPPED: usize = 64;
+
+vectorized! {
+    /// Whether any number is below a limit.
+    fn any_below<T: Element>(x: &[T], largest: bool, limit: T::Key) -> bool {
+        let mut any = false;
+        match largest {
+            true => {
+                for x in x {
+                    any |= x.reversed(false) < limit;
+                }
+            }
+            false => {
+                for x in x {
+                    any |= x.key() < limit;
+                }
+            }
+        }
+        any
+    }
+}
+
 struct Job<'a> {
     x: &'a Val,
     /// Elements of a line, and how many of them are kept.
@@ -56,9 +80,13 @@ impl Job<'_> {
                 let (o, i) = (line / self.inner, line % self.inner);
                 let start = o * self.n * self.inner + i;
                 let line = x[start..].iter().step_by(self.inner).take(self.n);
-                match self.largest {
-                    true => self.select(line.map(|x| x.reversed(false)), &mut best),
-                    false => self.select(line.map(|x| x.key()), &mut best),
+                if self.inner == 1 && self.n >= 8 * self.k {
+                    self.select_few(&x[start..start + self.n], &mut best);
+                } else {
+                    match self.largest {
+                        true => self.select(line.map(|x| x.reversed(false)), &mut best),
+                        false => self.select(line.map(|x| x.key()), &mut best),
+                    }
                 }
                 for (j, &(_, p)) in best.iter().enumerate() {
                     let to = (o * self.k + j) * self.inner + i;
@@ -72,10 +100,39 @@ impl Job<'_> {
         });
     }
 
+    /// As [`Job::select`], of few from a dense line: blocks without a number below the greatest of those so far are skipped.
+    fn select_few<T: Element>(&self, x: &[T], best: &mut Vec<(T::Key, u32)>) {
+        best.clear();
+        let room = (2 * self.k).max(SKIPPED);
+        let key = |x: T| if self.largest { x.reversed(false) } else { x.key() };
+        let mut limit: Option<T::Key> = None;
+        for (block, x) in x.chunks(SKIPPED).enumerate() {
+            if limit.is_some_and(|l| !any_below(x, self.largest, l)) {
+                continue;
+            }
+            for (i, &x) in x.iter().enumerate() {
+                let key = key(x);
+                if limit.is_none_or(|l| key < l) {
+                    best.push((key, (block * SKIPPED + i) as u32));
+                }
+                if best.len() == room {
+                    best.select_nth_unstable(self.k - 1);
+                    best.truncate(self.k);
+                    limit = best.last().map(|b| b.0);
+                }
+            }
+        }
+        if best.len() > self.k {
+            best.select_nth_unstable(self.k - 1);
+            best.truncate(self.k);
+        }
+        best.sort_unstable();
+    }
+
     /// The k least numbers of a line with their positions, in order.
     fn select<K: Copy + Ord>(&self, line: impl Iterator<Item = K>, best: &mut Vec<(K, u32)>) {
         best.clear();
-        let room = (2 * self.k).max(512);
+        let room = (2 * self.k).max(64);
         let mut limit: Option<K> = None;
         for (p, key) in line.enumerate() {
             // A later element of an equal number never displaces one that is there.

@@ -1,4 +1,4 @@
-//! Products of matrices of 8-bit numbers. Rows are widened to words of 16 bits block by block, and columns are packed once. Where sums of
+//! Products of matrices of 8-bit numbers, or of 16. Rows are widened to words of 16 bits block by block, and columns are packed once. Where sums of
 //! two products fit 16 bits, or the processor adds four in 32, rows and columns stay bytes.
 
 use super::kept::{Kept, Panels};
@@ -6,57 +6,134 @@ use super::micro::{MAX_ROWS, Micro, Panel, Place, Start};
 use super::micro_integer::{self, Four, Pair};
 use super::pointwise::tail::At;
 use super::short;
+use super::simd::vectorized;
 use crate::threads::{self, Parts};
-use crate::value::Out;
+use crate::value::{Out, Val};
 use bytemuck::Pod;
 use kiln_backend::BackendError;
 use kiln_backend::stop::Checkpoints;
 use kiln_ir::DType;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Words of rows that a task makes at once.
 const WIDENED: usize = 64 << 10;
 /// Products that a task makes at least.
 const TASK: usize = 64 << 10;
+/// Elements of a row that are packed at once.
+const PACKED: usize = 32;
+/// Rows of a group at most.
+const MOST: usize = 4;
 
-/// Numbers of 8 bits, with or without sign.
+/// Numbers of 8 bits, with or without sign, or of 16.
 #[derive(Clone, Copy)]
-pub struct Narrow<'a> {
-    pub bytes: &'a [u8],
-    pub signed: bool,
+pub enum Narrow<'a> {
+    Signed(&'a [u8]),
+    Unsigned(&'a [u8]),
+    Words(&'a [i16]),
+}
+
+/// The elements of a tensor as narrow numbers, copied where they are stored in 32 bits.
+pub enum Stored<'a> {
+    Bytes(Narrow<'a>),
+    Words(Vec<i16>),
+}
+
+impl<'a> Stored<'a> {
+    /// Numbers of 8 bits, or of 32 that all fit 16, as those of 8 bits less a zero point do; `None` of others.
+    pub fn of(v: &'a Val) -> Option<Stored<'a>> {
+        match v.dtype() {
+            DType::I8 => Some(Stored::Bytes(Narrow::Signed(v.bytes()))),
+            DType::U8 => Some(Stored::Bytes(Narrow::Unsigned(v.bytes()))),
+            DType::I32 => Some(Stored::Words(words_of(v.view()?)?)),
+            _ => None,
+        }
+    }
+
+    /// The elements.
+    pub fn narrow(&self) -> Narrow<'_> {
+        match self {
+            Stored::Bytes(x) => *x,
+            Stored::Words(x) => Narrow::Words(x),
+        }
+    }
+}
+
+/// Words of integers, if all of them fit.
+fn words_of(x: &[i32]) -> Option<Vec<i16>> {
+    let mut y = vec![0; x.len()];
+    let fits = AtomicBool::new(true);
+    threads::chunks(&mut y, WIDENED, 1, |i, y| {
+        if !narrowed(&x[i * WIDENED..], y) {
+            fits.store(false, Ordering::Relaxed);
+        }
+    });
+    fits.into_inner().then_some(y)
+}
+
+vectorized! {
+    /// Cuts integers to words; false where that changes one.
+    fn narrowed(x: &[i32], y: &mut [i16]) -> bool {
+        let mut lost = 0;
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = x as i16;
+            lost |= x ^ i32::from(x as i16);
+        }
+        lost == 0
+    }
 }
 
 impl<'a> Narrow<'a> {
-    /// The elements of a tensor of 8-bit numbers.
-    pub fn of(dtype: DType, bytes: &'a [u8]) -> Option<Narrow<'a>> {
-        matches!(dtype, DType::I8 | DType::U8).then_some(Narrow { bytes, signed: dtype == DType::I8 })
-    }
-
     /// The elements from one on.
     pub fn from(&self, at: usize) -> Narrow<'a> {
-        Narrow { bytes: self.bytes.get(at..).unwrap_or_default(), ..*self }
+        match self {
+            Narrow::Signed(x) => Narrow::Signed(x.get(at..).unwrap_or_default()),
+            Narrow::Unsigned(x) => Narrow::Unsigned(x.get(at..).unwrap_or_default()),
+            Narrow::Words(x) => Narrow::Words(x.get(at..).unwrap_or_default()),
+        }
     }
 
     /// One element.
+    #[inline(always)]
     pub fn at(&self, i: usize) -> i16 {
-        let byte = self.bytes[i];
-        if self.signed { i16::from(byte as i8) } else { i16::from(byte) }
+        match self {
+            Narrow::Signed(x) => i16::from(x[i] as i8),
+            Narrow::Unsigned(x) => i16::from(x[i]),
+            Narrow::Words(x) => x[i],
+        }
     }
 
-    /// Neighbours as they are.
+    /// Neighbours as bytes.
     #[inline(always)]
     pub fn copy(&self, at: usize, to: &mut [u8]) {
-        short::copy::<u8, 16>(&self.bytes[at..at + to.len()], to);
+        match self {
+            Narrow::Signed(x) | Narrow::Unsigned(x) => {
+                short::copy::<u8, 16>(&x[at..at + to.len()], to);
+            }
+            Narrow::Words(x) => to.iter_mut().zip(&x[at..]).for_each(|(to, &x)| *to = x as u8),
+        }
     }
 
     /// Neighbours, as many as there is room for.
+    #[inline(always)]
     pub fn widen(&self, at: usize, to: &mut [i16]) {
-        let from = &self.bytes[at..at + to.len()];
-        match self.signed {
-            true => to.iter_mut().zip(from).for_each(|(to, &x)| *to = i16::from(x as i8)),
-            false => to.iter_mut().zip(from).for_each(|(to, &x)| *to = i16::from(x)),
+        let from = at..at + to.len();
+        match self {
+            Narrow::Signed(x) => to.iter_mut().zip(&x[from]).for_each(|(to, &x)| *to = i16::from(x as i8)),
+            Narrow::Unsigned(x) => to.iter_mut().zip(&x[from]).for_each(|(to, &x)| *to = i16::from(x)),
+            Narrow::Words(x) => short::copy::<i16, 8>(&x[from], to),
         }
+    }
+
+    /// Whether elements are bytes without sign.
+    pub fn is_unsigned(&self) -> bool {
+        matches!(self, Narrow::Unsigned(_))
+    }
+
+    /// Whether elements are bytes with a sign.
+    pub fn is_signed(&self) -> bool {
+        matches!(self, Narrow::Signed(_))
     }
 }
 
@@ -68,7 +145,7 @@ pub trait Rows: Sync {
     /// Writes all elements of some rows as they are, the first `k` of each `pitch`.
     fn bytes(&self, rows: Range<usize>, k: usize, pitch: usize, to: &mut [u8]);
 
-    /// Whether elements have no sign.
+    /// Whether elements are bytes without sign.
     fn unsigned(&self) -> bool;
 }
 
@@ -77,7 +154,12 @@ pub trait Columns: Sync {
     /// The element of a row and a column.
     fn at(&self, k: usize, j: usize) -> i16;
 
-    /// Whether elements have a sign.
+    /// Some neighbouring elements of a row.
+    fn line(&self, k: usize, j: usize, to: &mut [i16]) {
+        to.iter_mut().enumerate().for_each(|(i, to)| *to = self.at(k, j + i));
+    }
+
+    /// Whether elements are bytes with a sign.
     fn signed(&self) -> bool;
 }
 
@@ -104,13 +186,15 @@ impl Rows for Strided<'_> {
             let (first, to) = (row * self.row, &mut to[..k]);
             match self.col {
                 1 => self.data.copy(first, to),
-                step => to.iter_mut().enumerate().for_each(|(k, to)| *to = self.data.bytes[first + k * step]),
+                step => {
+                    to.iter_mut().enumerate().for_each(|(k, to)| *to = self.data.at(first + k * step) as u8)
+                }
             }
         }
     }
 
     fn unsigned(&self) -> bool {
-        !self.data.signed
+        self.data.is_unsigned()
     }
 }
 
@@ -119,8 +203,17 @@ impl Columns for Strided<'_> {
         self.data.at(k * self.row + j * self.col)
     }
 
+    fn line(&self, k: usize, j: usize, to: &mut [i16]) {
+        match self.col {
+            1 => self.data.widen(k * self.row + j, to),
+            col => {
+                to.iter_mut().enumerate().for_each(|(i, to)| *to = self.data.at(k * self.row + (j + i) * col))
+            }
+        }
+    }
+
     fn signed(&self) -> bool {
-        self.data.signed
+        self.data.is_signed()
     }
 }
 
@@ -280,6 +373,11 @@ pub fn panels(
     Ok(Matrix::Words(packed(s, b, &micro_integer::words(), words)?))
 }
 
+/// Whether the panels of words of an operation's products are kept.
+pub fn kept(all: Option<&Kept>, products: usize) -> bool {
+    all.is_some_and(|kept| (0..products).all(|i| kept.get(2 * i).is_some()))
+}
+
 /// Whether two products by neighbours of each column have a sum of 16 bits.
 fn small(s: Size, b: &dyn Columns) -> bool {
     let at = |k: usize, j: usize| if k < s.k { b.at(k, j).unsigned_abs() } else { 0 };
@@ -296,10 +394,19 @@ fn packed<T: Group>(
     let (nr, groups) = (micro.nr, s.k.div_ceil(T::MANY));
     Kept::of(kept, s.n.next_multiple_of(nr) * groups, |all: &mut [T]| {
         threads::chunks(all, nr * groups, 1, |i, out| {
+            let cols = i * nr..s.n.min((i + 1) * nr);
+            let mut rows = [[0i16; PACKED]; MOST];
             for (k, line) in out.chunks_exact_mut(nr).enumerate() {
-                for (j, to) in (i * nr..s.n).zip(line) {
-                    let at = |i: usize| if k * T::MANY + i < s.k { b.at(k * T::MANY + i, j) } else { 0 };
-                    *to = T::of(at);
+                for first in cols.clone().step_by(PACKED) {
+                    let wide = PACKED.min(cols.end - first);
+                    for (i, row) in rows.iter_mut().enumerate().take(T::MANY) {
+                        match k * T::MANY + i < s.k {
+                            true => b.line(k * T::MANY + i, first, &mut row[..wide]),
+                            false => row.fill(0),
+                        }
+                    }
+                    let to = &mut line[first - cols.start..][..wide];
+                    to.iter_mut().enumerate().for_each(|(j, to)| *to = T::of(|i| rows[i][j]));
                 }
             }
         });

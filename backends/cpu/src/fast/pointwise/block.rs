@@ -33,6 +33,8 @@ pub(super) enum Source<'a> {
     Output,
     /// Elsewhere.
     Given(&'a Val, Walk),
+    /// Elements that come again after so many, with a block of them behind.
+    Again(&'a Val, usize),
 }
 
 /// Computes a block of elements, from one on. The kernel's result is read from other memory if that is given.
@@ -49,6 +51,12 @@ pub(super) fn block<'a>(
         let ty = expr.inputs[i];
         match s {
             Source::Output => lanes.load(i, ty, own.unwrap_or(chunk), 0, 0, n),
+            Source::Again(v, period) => {
+                let (v, from): (&'a Val, usize) = (v, start % period);
+                if !lanes.refer(i, ty, v.bytes(), from, n) {
+                    lanes.load(i, ty, v.bytes(), 0, from, n);
+                }
+            }
             Source::Given(v, walk) => {
                 let v: &'a Val = v;
                 let again = walk.period().is_some_and(|p| p < BLOCK && lanes.holds(i, start % p, n));

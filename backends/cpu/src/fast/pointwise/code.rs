@@ -1,5 +1,6 @@
 //! An expression as steps over lanes: without casts that change nothing, with lanes that are used again.
 
+use super::bytes::narrowed;
 use kiln_ir::DType;
 use kiln_ir::expr::{BinOp, Expr, Inst, Num, Scalar, UnOp};
 
@@ -12,6 +13,8 @@ pub enum Kind {
     I,
     /// Integers of 64 bits.
     L,
+    /// Bytes, of expressions that need no more of any number.
+    B,
 }
 
 impl Kind {
@@ -42,6 +45,12 @@ pub enum Work {
     Sigmoid,
     /// The quotient of two floats, rounded, plus a third, cut to a range and converted to i32.
     Quantize { low: f32, high: f32 },
+    /// The difference of two i32, converted to f32, times a float.
+    Dequantize,
+    /// The product of two floats plus a third, rounded twice.
+    Affine,
+    /// A float raised to a second and lowered to a third.
+    Clip,
 }
 
 /// Work with its operands and the lane of its result.
@@ -59,6 +68,8 @@ pub struct Code {
     pub constants: Vec<(Kind, Num)>,
     pub lanes: Vec<Kind>,
     pub result: From,
+    /// Whether all lanes are bytes.
+    pub bytes: bool,
 }
 
 /// Registers that an instruction reads; the first again where it reads fewer than three.
@@ -96,6 +107,26 @@ fn fused(e: &Expr, inst: Inst) -> Option<(Work, [u16; 3])> {
             // Beyond 2²⁴ the bounds themselves would be rounded.
             let small = low.abs() < 16_777_216.0 && high.abs() < 16_777_216.0;
             (all_f32 && small).then_some((Work::Quantize { low, high }, [x, scale, zero]))
+        }
+        Scalar::Bin(BinOp::Add, p, q) if inst.ty == DType::F32 => {
+            let product = |r: u16| match at(r)?.op {
+                Scalar::Bin(BinOp::Mul, a, b) => Some([a, b]),
+                _ => None,
+            };
+            let ([a, b], c) = product(p).map(|ab| (ab, q)).or_else(|| product(q).map(|ab| (ab, p)))?;
+            let dequantized = fused(e, at(if c == q { p } else { q })?).is_some();
+            (!dequantized).then_some((Work::Affine, [a, b, c]))
+        }
+        Scalar::Bin(BinOp::Min, raised, high) if inst.ty == DType::F32 => {
+            let Scalar::Bin(BinOp::Max, x, low) = at(raised)?.op else { return None };
+            Some((Work::Clip, [x, low, high]))
+        }
+        Scalar::Bin(BinOp::Mul, wide, scale) if inst.ty == DType::F32 => {
+            let Scalar::Cast(difference) = at(wide)?.op else { return None };
+            let Scalar::Bin(BinOp::Sub, x, zero) = at(difference)?.op else { return None };
+            let types = [x, zero, scale].map(|r| at(r).map(|i| i.ty));
+            let own = types == [Some(DType::I32), Some(DType::I32), Some(DType::F32)];
+            own.then_some((Work::Dequantize, [x, scale, zero]))
         }
         _ => None,
     }
@@ -144,9 +175,13 @@ impl Short {
 impl Code {
     /// The steps; `None` where an instruction has no loop.
     pub fn of(e: &Expr) -> Option<Code> {
+        let narrow = narrowed(e);
+        let bytes = narrow.is_some();
+        let e = narrow.as_ref().unwrap_or(e);
+        let kind = |t: DType| if bytes { Kind::B } else { Kind::of(t) };
         let last = live(e);
-        let mut code =
-            Code { steps: Vec::new(), constants: Vec::new(), lanes: Vec::new(), result: From::Input(0) };
+        let (steps, constants, lanes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut code = Code { steps, constants, lanes, result: From::Input(0), bytes };
         // Lanes with the number of values that still need them.
         let mut needed: Vec<usize> = Vec::new();
         let mut at: Vec<From> = Vec::with_capacity(e.insts.len());
@@ -157,28 +192,29 @@ impl Code {
                 _ if last[k] == 0 => From::Input(0),
                 (Scalar::Input(i), _) => From::Input(i.into()),
                 (_, None) => {
-                    code.constants.push((Kind::of(inst.ty), inst.value(&[], |_| Num::I(0))));
+                    code.constants.push((kind(inst.ty), inst.value(&[], |_| Num::I(0))));
                     From::Constant(code.constants.len() - 1)
                 }
                 _ if fused(e, *inst).is_some() => {
                     let (work, regs) = fused(e, *inst)?;
                     let args = regs.map(|r| at[usize::from(r)]);
-                    let to = code.lane(Kind::of(inst.ty), &mut needed, &args, last[k]);
+                    let to = code.lane(kind(inst.ty), &mut needed, &args, last[k]);
                     code.steps.push(Step { work, args, to });
                     From::Lane(to)
                 }
                 (op, Some(regs)) => {
                     let types = [ty(regs[0])?, ty(regs[1])?, ty(regs[2])?];
                     let stored = k + 1 == e.insts.len() && Kind::of(types[0]) == Kind::of(inst.ty);
-                    let skipped = matches!(op, Scalar::Cast(_)) && (is_void(types[0], inst.ty) || stored);
-                    if !covered(*inst, types) {
+                    let void = is_void(types[0], inst.ty) || stored;
+                    let skipped = matches!(op, Scalar::Cast(_)) && void && !bytes;
+                    if !bytes && !covered(*inst, types) {
                         return None;
                     }
                     let args = regs.map(|r| at[usize::from(r)]);
                     match skipped {
                         true => args[0],
                         false => {
-                            let to = code.lane(Kind::of(inst.ty), &mut needed, &args, last[k]);
+                            let to = code.lane(kind(inst.ty), &mut needed, &args, last[k]);
                             code.steps.push(Step { work: Work::One(*inst), args, to });
                             From::Lane(to)
                         }

@@ -3,7 +3,7 @@
 //! Inputs that are stored as lanes hold them are read where they are, and the last step writes to the result's memory if it can.
 
 use super::code::{Code, From, Kind, Step, Work};
-use super::loops;
+use super::{byte_loops, loops};
 use crate::fast::narrow;
 use half::{bf16, f16};
 use kiln_ir::DType;
@@ -12,12 +12,16 @@ use kiln_ir::float::{bf16_bits, f8e4m3_bits, f8e4m3_to_f64};
 
 /// Elements of a block.
 pub const BLOCK: usize = 1024;
+/// Elements that a lane has room for: lanes that are whole pages apart would wait for each other's stores, as processors compare addresses
+/// within a page first.
+const ROOM: usize = BLOCK + 160;
 
 /// A block of numbers.
 enum Lane {
     F(Box<[f32]>),
     I(Box<[i32]>),
     L(Box<[i64]>),
+    B(Box<[u8]>),
 }
 
 /// Numbers that are read.
@@ -26,6 +30,7 @@ pub enum View<'a> {
     F(&'a [f32]),
     I(&'a [i32]),
     L(&'a [i64]),
+    B(&'a [u8]),
 }
 
 /// Numbers that are written.
@@ -33,6 +38,7 @@ enum Target<'a> {
     F(&'a mut [f32]),
     I(&'a mut [i32]),
     L(&'a mut [i64]),
+    B(&'a mut [u8]),
 }
 
 /// Calls the same function of a lane's elements, whatever their type.
@@ -42,6 +48,7 @@ macro_rules! each {
             $kind::F($v) => $call,
             $kind::I($v) => $call,
             $kind::L($v) => $call,
+            $kind::B($v) => $call,
         }
     };
 }
@@ -53,9 +60,10 @@ impl Lane {
             Num::I(x) => (x as f32, x),
         };
         match kind {
-            Kind::F => Lane::F(vec![f; BLOCK].into()),
-            Kind::I => Lane::I(vec![i as i32; BLOCK].into()),
-            Kind::L => Lane::L(vec![i; BLOCK].into()),
+            Kind::F => Lane::F(vec![f; ROOM].into()),
+            Kind::I => Lane::I(vec![i as i32; ROOM].into()),
+            Kind::L => Lane::L(vec![i; ROOM].into()),
+            Kind::B => Lane::B(vec![i as u8; ROOM].into()),
         }
     }
 
@@ -64,6 +72,7 @@ impl Lane {
             Lane::F(v) => View::F(&v[..n]),
             Lane::I(v) => View::I(&v[..n]),
             Lane::L(v) => View::L(&v[..n]),
+            Lane::B(v) => View::B(&v[..n]),
         }
     }
 
@@ -72,6 +81,7 @@ impl Lane {
             Lane::F(v) => Target::F(&mut v[..n]),
             Lane::I(v) => Target::I(&mut v[..n]),
             Lane::L(v) => Target::L(&mut v[..n]),
+            Lane::B(v) => Target::B(&mut v[..n]),
         }
     }
 }
@@ -110,8 +120,9 @@ impl<'a> Lanes<'a> {
     pub fn new(e: &Expr, code: Option<&'a Code>) -> Lanes<'a> {
         let zeros = |kind: Kind| Lane::filled(kind, Num::I(0));
         let result = || vec![zeros(Kind::of(e.result_type()))];
+        let bytes = code.is_some_and(|c| c.bytes);
         Lanes {
-            inputs: e.inputs.iter().map(|&t| zeros(Kind::of(t))).collect(),
+            inputs: e.inputs.iter().map(|&t| zeros(if bytes { Kind::B } else { Kind::of(t) })).collect(),
             direct: vec![None; e.inputs.len()],
             filled: vec![None; e.inputs.len()],
             held: vec![None; e.inputs.len()],
@@ -135,9 +146,14 @@ impl<'a> Lanes<'a> {
             DType::F32 => bytemuck::try_cast_slice(bytes).ok().map(View::F),
             DType::I32 => bytemuck::try_cast_slice(bytes).ok().map(View::I),
             DType::I64 => bytemuck::try_cast_slice(bytes).ok().map(View::L),
+            DType::I8 | DType::U8 if self.in_bytes() => Some(View::B(bytes)),
             _ => None,
         };
         self.direct[i].is_some()
+    }
+
+    fn in_bytes(&self) -> bool {
+        self.code.is_some_and(|c| c.bytes)
     }
 
     /// Whether a lane has `n` elements of a line that comes again, from a place on; if not, it will.
@@ -158,6 +174,8 @@ impl<'a> Lanes<'a> {
             Lane::F(v) => load_f(ty, bytes, &mut v[at..at + n]),
             Lane::I(v) => load_i(ty, bytes, &mut v[at..at + n]),
             Lane::L(v) => get(bytes, &mut v[at..at + n], i64::from_le_bytes),
+            Lane::B(v) if ty == DType::Bool => byte_loops::truths(bytes, &mut v[at..at + n]),
+            Lane::B(v) => v[at..at + n].copy_from_slice(bytes),
         }
     }
 
@@ -192,6 +210,7 @@ impl<'a> Lanes<'a> {
                 DType::F32 => bytemuck::try_cast_slice_mut(out).ok().map(Target::F),
                 DType::I32 => bytemuck::try_cast_slice_mut(out).ok().map(Target::I),
                 DType::I64 => bytemuck::try_cast_slice_mut(out).ok().map(Target::L),
+                _ if code.bytes => Some(Target::B(&mut *out)),
                 _ => None,
             };
             let done = direct.is_some();
@@ -222,6 +241,13 @@ impl<'a> Lanes<'a> {
             (Work::Quantize { low, high }, [View::F(x), View::F(scale), View::F(zero)], Target::I(y)) => {
                 loops::quantize(x, scale, zero, [low, high], y);
             }
+            (Work::Affine, [View::F(a), View::F(b), View::F(c)], Target::F(y)) => loops::affine(a, b, c, y),
+            (Work::Clip, [View::F(x), View::F(low), View::F(high)], Target::F(y)) => {
+                loops::clip(x, low, high, y);
+            }
+            (Work::Dequantize, [View::I(x), View::F(scale), View::I(zero)], Target::F(y)) => {
+                loops::dequantize(x, scale, zero, y);
+            }
             _ => {}
         }
         self.values[s.to] = own;
@@ -236,6 +262,7 @@ impl<'a> Lanes<'a> {
                 Lane::F(v) => Num::F(v[k].into()),
                 Lane::I(v) => Num::I(v[k].into()),
                 Lane::L(v) => Num::I(v[k]),
+                Lane::B(v) => Num::I(v[k].into()),
             }));
             match (&mut self.values[0], e.eval(&args, &mut self.scratch)) {
                 (Lane::F(v), Num::F(x)) => v[k] = x as f32,
@@ -244,6 +271,8 @@ impl<'a> Lanes<'a> {
                 (Lane::F(v), Num::I(x)) => v[k] = x as f32,
                 (Lane::I(v), Num::F(x)) => v[k] = x as i32,
                 (Lane::L(v), Num::F(x)) => v[k] = x as i64,
+                (Lane::B(v), Num::I(x)) => v[k] = x as u8,
+                (Lane::B(v), Num::F(x)) => v[k] = x as u8,
             }
         }
     }
@@ -251,8 +280,17 @@ impl<'a> Lanes<'a> {
 
 /// One instruction over views. The code has only instructions whose types are of these pairs.
 fn run(inst: Inst, [a, b, c]: [View<'_>; 3], y: Target<'_>) {
-    use View::{F, I, L};
+    use View::{B, F, I, L};
     match (inst.op, a, b, y) {
+        (Scalar::Un(op, _), B(x), _, Target::B(y)) => byte_loops::unary(op, inst.ty, x, y),
+        (Scalar::Bin(op, ..), B(a), B(b), Target::B(y)) => byte_loops::binary(op, inst.ty, a, b, y),
+        (Scalar::Cmp(op, ..), B(a), B(b), Target::B(y)) => byte_loops::compare(op, inst.ty, a, b, y),
+        (Scalar::Cast(_), B(x), _, Target::B(y)) => byte_loops::truths(x, y),
+        (Scalar::Select(..), B(s), B(a), Target::B(y)) => {
+            if let B(b) = c {
+                byte_loops::select(s, a, b, y);
+            }
+        }
         (Scalar::Un(op @ (UnOp::IsNan | UnOp::IsInf), _), F(x), _, Target::I(y)) => {
             loops::test(op == UnOp::IsNan, x, y);
         }
@@ -322,6 +360,7 @@ fn cast(x: View<'_>, y: Target<'_>, ty: DType) {
         (F(x), Target::L(y)) => loops::convert(x, y),
         (I(x), Target::L(y)) => loops::convert(x, y),
         (L(x), Target::L(y)) => y.copy_from_slice(x),
+        _ => {}
     }
 }
 
@@ -364,6 +403,7 @@ fn store(x: View<'_>, ty: DType, out: &mut [u8]) {
         },
         (View::F(v), _) => put(out, v, |x| [f8e4m3_bits(x.into())]),
         (View::L(v), _) => put(out, v, i64::to_le_bytes),
+        (View::B(v), _) => out.copy_from_slice(v),
         (View::I(v), DType::I32) => put(out, v, i32::to_le_bytes),
         (View::I(v), DType::Bool) => loops::store_truths(v, out),
         (View::I(v), _) => loops::convert(v, out),

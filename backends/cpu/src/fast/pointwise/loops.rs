@@ -60,8 +60,8 @@ vectorized! {
                 map!(x, y, |x| wide::tan(x));
                 distant(x, y, libm::tan);
             }
-            UnOp::Asin => map!(x, y, |x| wide::asin(x)),
-            UnOp::Acos => map!(x, y, |x| wide::acos(x)),
+            UnOp::Asin => map!(x, y, |x| math::asin::<FMA>(x)),
+            UnOp::Acos => map!(x, y, |x| math::acos::<FMA>(x)),
             UnOp::Atan => map!(x, y, |x| wide::atan(x)),
             UnOp::Sinh => map!(x, y, |x| wide::sinh(x)),
             UnOp::Cosh => map!(x, y, |x| wide::cosh(x)),
@@ -93,6 +93,42 @@ vectorized! {
             let q = if q.is_nan() { 0.0 } else { q };
             // SAFETY: the number is between the bounds, or 0.
             y[i] = unsafe { q.to_int_unchecked() };
+        }
+    }
+}
+
+vectorized! {
+    /// Differences as floats, times scales.
+    pub fn dequantize(x: &[i32], scale: &[f32], zero: &[i32], y: &mut [f32]) {
+        let n = y.len().min(x.len()).min(scale.len()).min(zero.len());
+        let (x, scale, zero, y) = (&x[..n], &scale[..n], &zero[..n], &mut y[..n]);
+        for i in 0..n {
+            y[i] = x[i].wrapping_sub(zero[i]) as f32 * scale[i];
+        }
+    }
+}
+
+vectorized! {
+    /// Products plus others, both rounded.
+    pub fn affine(a: &[f32], b: &[f32], c: &[f32], y: &mut [f32]) {
+        let n = y.len().min(a.len()).min(b.len()).min(c.len());
+        let (a, b, c, y) = (&a[..n], &b[..n], &c[..n], &mut y[..n]);
+        for i in 0..n {
+            y[i] = a[i] * b[i] + c[i];
+        }
+    }
+}
+
+vectorized! {
+    /// The lesser of a bound and of the greater of another one and an element; NaN if one is.
+    pub fn clip(x: &[f32], low: &[f32], high: &[f32], y: &mut [f32]) {
+        let n = y.len().min(x.len()).min(low.len()).min(high.len());
+        let (x, low, high, y) = (&x[..n], &low[..n], &high[..n], &mut y[..n]);
+        for i in 0..n {
+            let (a, b) = (x[i], low[i]);
+            let raised = if a > b || a.is_nan() { a } else { b };
+            let b = high[i];
+            y[i] = if raised < b || raised.is_nan() { raised } else { b };
         }
     }
 }
@@ -375,11 +411,29 @@ vectorized! {
     }
 }
 
-/// A type that lanes compare.
-pub trait Ordered: Copy + PartialOrd {}
-impl Ordered for f32 {}
-impl Ordered for i32 {}
-impl Ordered for i64 {}
+/// A type that lanes compare, and choose by masks.
+pub trait Ordered: Copy + PartialOrd {
+    /// `a` where the condition holds, else `b`. Bits are masked: of a choice between two loads the compiler makes one load from a chosen
+    /// address, which vectors gather.
+    fn choose(c: bool, a: Self, b: Self) -> Self;
+}
+macro_rules! ordered {
+    ($($t:ident, $bits:ident, $to:expr, $from:expr;)*) => {$(
+        impl Ordered for $t {
+            #[inline(always)]
+            fn choose(c: bool, a: $t, b: $t) -> $t {
+                let mask = $bits::from(c).wrapping_neg();
+                $from($to(a) & mask | $to(b) & !mask)
+            }
+        }
+    )*};
+}
+ordered! {
+    f32, u32, f32::to_bits, f32::from_bits;
+    i32, u32, |x: i32| x as u32, |x: u32| x as i32;
+    i64, u64, |x: i64| x as u64, |x: u64| x as i64;
+    u8, u8, |x: u8| x, |x: u8| x;
+}
 
 vectorized! {
     /// Compares pairs.
@@ -401,9 +455,7 @@ vectorized! {
         let n = y.len().min(c.len()).min(a.len()).min(b.len());
         let (c, a, b, y) = (&c[..n], &a[..n], &b[..n], &mut y[..n]);
         for i in 0..n {
-            // Both are read, so that there is no branch.
-            let (a, b) = (a[i], b[i]);
-            y[i] = if c[i] != 0 { a } else { b };
+            y[i] = T::choose(c[i] != 0, a[i], b[i]);
         }
     }
 }

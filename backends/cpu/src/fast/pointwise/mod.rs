@@ -1,6 +1,8 @@
 //! Pointwise nodes, fused into one expression and evaluated over blocks of elements.
 
 mod block;
+mod byte_loops;
+mod bytes;
 mod code;
 mod lanes;
 mod loops;
@@ -9,6 +11,7 @@ mod plan;
 pub(crate) mod tail;
 mod walk;
 
+use crate::fast::copy::{self, Map};
 use crate::fast::{RunCx, nibbles};
 use crate::threads::{self, Parts};
 use crate::value::{Out, Val};
@@ -17,6 +20,7 @@ use kiln_backend::BackendError;
 use kiln_backend::stop::Checkpoints;
 use kiln_ir::infer::broadcast_all;
 use kiln_ir::{DType, Dim, Node};
+use kiln_ops::util::broadcast_strides;
 use lanes::{BLOCK, Lanes};
 use walk::Walk;
 
@@ -25,6 +29,8 @@ pub(crate) use plan::{Fused, covers, plan};
 
 /// Blocks that one task computes at least.
 const TASK: usize = 8;
+/// Elements that follow each other from which on an operand is read where it is.
+const FEW: usize = 32;
 
 /// Runs a fused group.
 pub(crate) fn run(
@@ -53,11 +59,21 @@ pub(crate) fn run(
         Some(o) => o,
         None => Out::new(cx.pool, dtype, &shape, &node.name)?,
     };
+    let mut kept = Vec::with_capacity(args.len());
+    for (i, v) in args.iter().enumerate() {
+        kept.push(match v {
+            Some(v) if own != Some(i) => spread(v, &shape, cx, &node.name)?,
+            _ => None,
+        });
+    }
     let sources: Vec<Source<'_>> = args
         .iter()
+        .zip(&kept)
         .enumerate()
-        .map(|(i, v)| match v {
-            Some(v) if own != Some(i) => Source::Given(v, Walk::new(v.shape(), &shape)),
+        .map(|(i, (v, kept))| match (v, kept) {
+            (_, Some((all, Some(period)))) => Source::Again(all, *period),
+            (_, Some((all, None))) => Source::Given(all, Walk::new(&shape, &shape)),
+            (Some(v), _) if own != Some(i) => Source::Given(v, Walk::new(v.shape(), &shape)),
             _ => Source::Output,
         })
         .collect();
@@ -80,6 +96,40 @@ pub(crate) fn run(
     });
     let halves = node.outputs.first().is_some_and(|&y| cx.graph.ty(y).dtype == DType::I4);
     if halves { nibbles::packed(&out.done(), cx.pool, &node.name) } else { Ok(out.done()) }
+}
+
+/// A copy of an operand whose elements would be read few at a time: once around where they come again, with the period, or as the result
+/// has them.
+fn spread(
+    v: &Val,
+    shape: &[usize],
+    cx: &RunCx<'_>,
+    what: &str,
+) -> Result<Option<(Val, Option<usize>)>, BackendError> {
+    let (walk, count) = (Walk::new(v.shape(), shape), shape.iter().product::<usize>());
+    let period = walk.period().filter(|&p| p > 1 && p <= BLOCK && !walk.is_whole());
+    if count < 4 * BLOCK || period.is_none() && walk.stretch() >= FEW {
+        return Ok(None);
+    }
+    let size = v.dtype().bits() as usize / 8;
+    let steps = broadcast_strides(v.shape(), shape);
+    let all = || shape.iter().zip(&steps).map(|(&n, &s)| Map::all(n, s));
+    let Some(period) = period else {
+        let mut out = Out::new(cx.pool, v.dtype(), shape, what)?;
+        copy::bytes(size, v.bytes(), out.bytes_mut(), 0, all().collect(), &[]);
+        return Ok(Some((out.done(), None)));
+    };
+    let mut out = Out::new(cx.pool, v.dtype(), &[period + BLOCK], what)?;
+    let again = shape.iter().zip(&steps).take_while(|(n, s)| **n == 1 || **s == 0).count();
+    let to = out.bytes_mut();
+    copy::bytes(size, v.bytes(), &mut to[..period * size], 0, all().skip(again).collect(), &[]);
+    let mut done = period * size;
+    while done < to.len() {
+        let more = done.min(to.len() - done);
+        to.copy_within(..more, done);
+        done += more;
+    }
+    Ok(Some((out.done(), Some(period))))
 }
 
 fn out_shape(node: &Node, args: &[Option<Val>], cx: &RunCx<'_>) -> Result<Vec<usize>, BackendError> {

@@ -32,10 +32,16 @@ impl Walk {
         matches!(self.dims[..], [(_, 1)])
     }
 
-    /// The number of elements after which all of them come again, if the input is one line of elements, or one element.
+    /// The number of elements after which all of them come again, if they do.
     pub fn period(&self) -> Option<usize> {
-        let ((inner, step), outer) = self.dims.split_last()?;
-        outer.iter().all(|(_, stride)| *stride == 0).then_some(if *step == 0 { 1 } else { *inner })
+        let again = self.dims.iter().take_while(|(_, stride)| *stride == 0).count();
+        let rest = self.dims[again..].iter().map(|(n, _)| n).product();
+        (again > 0 || self.dims.len() == 1).then_some(rest)
+    }
+
+    /// Elements that follow each other, or are one, before others come.
+    pub fn stretch(&self) -> usize {
+        self.dims.last().map_or(1, |(n, _)| *n)
     }
 
     /// Calls `f(at, from, len, step)` for each run of output elements `start + at ..+ len` that is the input's elements
@@ -74,7 +80,8 @@ mod tests {
         assert_eq!(period(&[5], &[2, 3, 5]), Some(5));
         assert_eq!(period(&[1, 1], &[4, 6]), Some(1));
         assert_eq!(period(&[2, 3], &[2, 3]), Some(6));
-        assert_eq!(period(&[3, 1], &[2, 3, 4]), None);
+        assert_eq!(period(&[3, 1], &[2, 3, 4]), Some(12));
+        assert_eq!(period(&[3, 1], &[3, 4]), None);
         assert_eq!(period(&[2, 1, 5], &[2, 3, 5]), None);
     }
     use kiln_ops::util::{for_each_index, offset};
