@@ -57,6 +57,10 @@ run streams_beside
 # Addresses that change from run to run.
 run moved_memory
 # Builds that are cancelled at their steps.
+# Switches of shapes and profiles; KILN_SWITCHES=10000 makes all of them.
+run shape_kernels ten_thousand
+# Control flow in graphs of the caller's.
+run captured_flow
 run watching builds_are_cancelled_on_cuda
 # Refits by every way, in f32, f16 and on codes.
 run refit there_and_back_by_every_way

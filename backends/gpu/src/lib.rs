@@ -16,6 +16,7 @@ mod loaded;
 mod memory;
 pub mod native;
 mod plan;
+mod record;
 mod run;
 mod slots;
 mod step;

@@ -13,9 +13,12 @@ impl ExecutionContext {
     /// stream again. It stays set through a refit.
     ///
     /// The stream may capture a graph, when it is set or later: runs are recorded then, for as many launches of the graph as the caller
-    /// likes. The context has run with the same shapes before, and all inputs and outputs are bound. Control flow, and outputs that are
-    /// inputs or weights, are refused. Such runs have no outputs to take and report no indices out of range. Weights of a later refit do
-    /// not reach the graph.
+    /// likes. The context has run with the same shapes before, and all inputs and outputs are bound. Such runs have no outputs to take and
+    /// report no indices out of range. Weights of a later refit do not reach the graph.
+    ///
+    /// Loops and conditionals become conditional nodes of the caller's graph. Such a graph cannot be a child graph of another one: CUDA
+    /// refuses that. Layers that need the host in a run, and outputs that are inputs or weights, are refused with what to do. So are random
+    /// layers without a seed.
     ///
     /// # Safety
     /// The handle is a stream of the backend's kind (of CUDA a `CUstream` of the device's primary context), or null. It
