@@ -14,6 +14,7 @@ mod natives;
 mod plugins;
 mod run_only;
 mod streams;
+mod weights;
 
 use cases::{Case, Cx};
 use fake::{Fake, VARIABLE, library};
