@@ -64,6 +64,6 @@ run captured_flow
 # Builds that are cancelled at their steps.
 run watching builds_are_cancelled_on_cuda
 # Refits by every way, in f32, f16 and on codes.
-run refit there_and_back_by_every_way
+run refit there_and_back_by_every_way on_their_devices
 # Values of ONNX Runtime in memory of the device.
 bash scripts/onnxruntime.sh -k device_memory
