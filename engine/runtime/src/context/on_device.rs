@@ -128,7 +128,8 @@ impl ExecutionContext {
         address: *mut c_void,
         bytes: u64,
     ) -> Result<(), RuntimeError> {
-        if self.takes_device_memory() {
+        let on_device = self.takes_device_memory();
+        if on_device {
             // SAFETY: as the caller vouches.
             let bound =
                 self.context.require_native().and_then(|native| unsafe { native.bind(port, address, bytes) });
@@ -141,7 +142,9 @@ impl ExecutionContext {
             && let (Some(b), Some(slot)) = (self.bound.get_mut(i), self.slots.get_mut(i))
         {
             *b = !address.is_null();
-            if std::mem::take(&mut slot.stands_in) {
+            // Nobody reads what stands for memory of the device: it serves any address, and making it anew takes as long as a run's start.
+            let serves = on_device && *b;
+            if !serves && std::mem::take(&mut slot.stands_in) {
                 slot.tensor = None;
             }
         }
