@@ -45,6 +45,7 @@ KILN_QUANTIZED_CASES=${KILN_QUANTIZED_CASES:-20} run quantized cuda
 run weight_codes cuda
 run fourier short_transforms frames_of directions_axes
 run streamed_weights
+run shared_weights engines_on_one_device
 run emulated
 # Channels that are padded to whole vectors.
 run padded_channels
@@ -56,9 +57,13 @@ run layers a_native_form every_kernel_agrees outputs_in_place a_kernel_costs
 run streams_beside
 # Addresses that change from run to run.
 run moved_memory
+# Switches of shapes and profiles; KILN_SWITCHES=10000 makes all of them.
+run shape_kernels ten_thousand
+# Control flow in graphs of the caller's.
+run captured_flow
 # Builds that are cancelled at their steps.
 run watching builds_are_cancelled_on_cuda
 # Refits by every way, in f32, f16 and on codes.
-run refit there_and_back_by_every_way
+run refit there_and_back_by_every_way on_their_devices
 # Values of ONNX Runtime in memory of the device.
 bash scripts/onnxruntime.sh -k device_memory

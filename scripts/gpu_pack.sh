@@ -13,7 +13,7 @@ TESTS=(op_suite onnx_suite trained_models exports control_flow new_shapes thread
     cuda_stream cuda_consumed cuda_memory cuda_large sources tensor_cores flash_attention recurrent vectors family
     branches slices branch_sizes flow_runs laziness lazy_sequences unrolled host_layers cancel
     oracle:cuda_agrees hostile:on_cuda shape_bounds:valid_runs
-    layers:a_kernel_costs quantized calibration type_choice sparsity fp8 io_formats:cuda direct_io selection shape_kernels pools examples:a_lenet_of_the_api determinism refit:there_and_back refit_speed moved_memory padded_channels controls:addresses_that_change)
+    layers:a_kernel_costs quantized calibration type_choice sparsity fp8 io_formats:cuda direct_io selection shape_kernels pools examples:a_lenet_of_the_api determinism refit:there_and_back refit_speed moved_memory captured_flow shared_weights padded_channels controls:addresses_that_change)
 FOLDER=target/$([ "$PROFILE" = dev ] && echo debug || echo "$PROFILE")
 
 rm -rf "$PACK"

@@ -110,7 +110,7 @@ impl From<CompatibilityOption> for HardwareCompatibility {
 }
 
 /// Reads the number or the UUID of a device.
-fn device(text: &str) -> Result<DeviceChoice, String> {
+pub fn device(text: &str) -> Result<DeviceChoice, String> {
     match text.trim() {
         "" => Err("wants a number or a UUID, as `kiln backends` lists them".into()),
         text => Ok(DeviceChoice::from(text)),

@@ -53,6 +53,61 @@ fn weights_come_from_archives_and_models_and_go_into_another_file() {
     assert_eq!(r.code, 1, "{}", r.stderr);
 }
 
+/// Backends of the command that have a device here. An emulated GPU is one of the cuda backend.
+fn with_devices() -> Vec<String> {
+    let all = ok(&["backends", "--json"]).json();
+    let usable = |b: &&serde_json::Value| b["devices"].as_array().is_some_and(|t| !t.is_empty());
+    let names = all["backends"].as_array().unwrap().iter().filter(usable).filter_map(|b| b["name"].as_str());
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn engines_are_refitted_on_their_devices() {
+    let f = Folder::new();
+    let found = with_devices();
+    assert!(found.iter().any(|b| b == "cpu"), "{found:?}");
+    assert!(
+        std::env::var_os("KILN_REQUIRE_WGPU").is_none() || found.iter().any(|b| b == "wgpu"),
+        "{found:?}"
+    );
+    for backend in found {
+        let build = |model: &str, name: &str| {
+            let (model, engine) = (digits(model), f.name(&format!("{backend}-{name}")));
+            ok(&["build", &model, "-o", &engine, "--backend", &backend, "--no-timing", "--refit"]);
+            engine
+        };
+        let (a, b) = (build("lenet_a.onnx", "a.kiln"), build("lenet_b.onnx", "b.kiln"));
+        let weights = digits("lenet_b_weights.npz");
+        let (there, here) = (f.name("there.kiln"), f.name("here.kiln"));
+        let refit = |to: &str, more: &[&str]| {
+            kiln(&[&["refit", &a, "--weights", &weights, "-o", to, "--json"], more].concat())
+        };
+        let alone = refit(&here, &[]).json();
+        assert!(alone["replaced"] == 8 && alone["on_device"].is_null(), "{backend}: {alone}");
+        let r = refit(&there, &["--on-device"]);
+        assert_eq!(r.code, 0, "{backend}: {}", r.stderr);
+        let j = r.json();
+        assert_eq!((&j["on_device"]["backend"], &j["replaced"]), (&backend.as_str().into(), &8.into()));
+        assert!(j["on_device"]["loaded_ms"].as_f64().unwrap() > 0.0, "{backend}: {j}");
+        assert!(std::fs::read(&there).unwrap() == std::fs::read(&here).unwrap(), "{backend}: other bytes");
+        assert_eq!(logits(&f, &there), logits(&f, &b), "{backend}");
+        // A device that is not there is an error, and nothing is written.
+        let nothing = f.name("nothing.kiln");
+        let r = refit(&nothing, &["--on-device", "--device", "77"]);
+        assert!(r.code == 1 && r.stderr.contains("77"), "{backend}: {}", r.stderr);
+        assert_eq!(refit(&nothing, &["--device", "0"]).code, 2, "{backend}");
+        assert!(!f.path("nothing.kiln").exists());
+    }
+    // Stripped engines are filled on their device as well.
+    let (model, stripped, whole) = (digits("lenet_a_bn.onnx"), f.name("stripped.kiln"), f.name("whole.kiln"));
+    ok(&["build", &model, "-o", &stripped, "--backend", "cpu", "--no-timing", "--strip-weights"]);
+    ok(&["build", &model, "-o", &whole, "--backend", "cpu", "--no-timing", "--refit=identical"]);
+    let filled = f.name("filled.kiln");
+    let text = ok(&["refit", &stripped, "--weights", &model, "-o", &filled, "--on-device"]).stdout;
+    assert!(text.contains("refitted on cpu") && text.contains("loaded"), "{text}");
+    assert!(std::fs::read(&filled).unwrap() == std::fs::read(&whole).unwrap(), "filled is not whole");
+}
+
 #[test]
 fn lists_have_names_types_layers_and_roles() {
     let f = Folder::new();

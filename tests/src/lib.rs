@@ -2,6 +2,7 @@
 
 pub mod backends;
 pub mod bless;
+pub mod driver;
 pub mod filetests;
 pub mod gate;
 pub mod lazy;

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use kiln_backend_cpu::Cpu;
-use kiln_builder::passes::folding::FoldWork;
-use kiln_builder::{BuildConfig, PassCx, passes};
+use kiln_builder::BuildConfig;
+use kiln_builder::passes::{self, PassCx, PassWork};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Dim, Elems, Fact, Graph, Op, Tensor, TensorType, ValueId};
 use kiln_tests::filetests::near;
@@ -230,15 +230,8 @@ fn changed(pattern: &str, make: fn(&mut Maker) -> ValueId, seeds: u64) -> (usize
         if !m.g.outputs.contains(&y) {
             m.g.outputs.push(y);
         }
-        let (folding, notes) = (FoldWork::new(config.fold_budget), passes::Notes::default());
-        let cx = PassCx {
-            config: &config,
-            backend: &backend,
-            target: &target,
-            folding: &folding,
-            evaluated: u64::MAX,
-            notes: &notes,
-        };
+        let work = PassWork::new(&config);
+        let cx = PassCx::new(&config, &backend, &target, &work);
         let mut after = m.g.clone();
         rewritten += usize::from(passes::run_one(pattern, &mut after, &cx).unwrap().unwrap() > 0);
         after.verify().unwrap();

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use kiln_backend_cpu::Cpu;
-use kiln_builder::passes::folding::FoldWork;
-use kiln_builder::{BuildConfig, PassCx, passes};
+use kiln_builder::BuildConfig;
+use kiln_builder::passes::{self, PassCx, PassWork};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Elems, Fact, Graph, Op, Tensor, TensorType, ValueId};
 use kiln_tests::filetests::near;
@@ -501,16 +501,8 @@ fn check(pass: &str, mut m: Maker, y: ValueId) -> usize {
         m.g.outputs.push(y);
     }
     let (backend, config, target) = (Cpu::new(), BuildConfig::default(), Cpu::target());
-    let folding = FoldWork::new(config.fold_budget);
-    let notes = passes::Notes::default();
-    let cx = PassCx {
-        config: &config,
-        backend: &backend,
-        target: &target,
-        folding: &folding,
-        evaluated: u64::MAX,
-        notes: &notes,
-    };
+    let work = PassWork::new(&config);
+    let cx = PassCx::new(&config, &backend, &target, &work);
     let mut after = m.g.clone();
     let changes = passes::run_one(pass, &mut after, &cx).unwrap().unwrap();
     after.verify().unwrap();

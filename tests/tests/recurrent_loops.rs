@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use kiln_backend_cpu::Cpu;
-use kiln_builder::passes::folding::FoldWork;
-use kiln_builder::{BuildConfig, PassCx, passes};
+use kiln_builder::BuildConfig;
+use kiln_builder::passes::{self, PassCx, PassWork};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Graph, Tensor, TensorType};
 use kiln_network::{LoopOutputKind, Network, TensorId, TripLimitKind};
@@ -223,16 +223,8 @@ fn ways() -> Vec<Way> {
 /// Applies the patterns, and compares; the graph that they give.
 fn rewritten(g: &Graph, rng: &mut Rng, what: &str) -> Graph {
     let (backend, config, target) = (Cpu::new(), BuildConfig::default(), Cpu::target());
-    let folding = FoldWork::new(config.fold_budget);
-    let notes = passes::Notes::default();
-    let cx = PassCx {
-        config: &config,
-        backend: &backend,
-        target: &target,
-        folding: &folding,
-        evaluated: u64::MAX,
-        notes: &notes,
-    };
+    let work = PassWork::new(&config);
+    let cx = PassCx::new(&config, &backend, &target, &work);
     let mut after = g.clone();
     passes::run_one("patterns", &mut after, &cx).unwrap().unwrap();
     after.verify().unwrap();

@@ -11,6 +11,7 @@ use kiln_network::{LoopOutputKind, Network, TripLimitKind};
 use kiln_plan::{Plan, Profile, Verbosity};
 use kiln_runtime::{Engine, ExecutionContext, Layer, LayerTable};
 use kiln_tests::backends::{all, cpu_or_oracle, reference};
+use kiln_tests::driver::Driver;
 use kiln_tests::models::difference;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -214,6 +215,28 @@ fn tactics_of_all_profiles_are_recorded_and_replayed() {
 /// Contexts, and switches of shape and profile in all.
 const CONTEXTS: usize = 8;
 const SWITCHES: usize = 10_000;
+/// Switches between looks at the calls of the driver of tests, which remembers a part of them.
+const LOOK: usize = 250;
+
+/// Switches on a backend: fewer where a program stands for the device, unless `KILN_SWITCHES` asks for a number.
+fn switches(backend: &dyn Backend) -> usize {
+    let asked = std::env::var("KILN_SWITCHES").ok().and_then(|n| n.parse().ok());
+    let emulated = backend.name() == "cuda" && Driver::open().is_of_tests();
+    asked.unwrap_or(if emulated || backend.name() == "reference" { SWITCHES / 20 } else { SWITCHES })
+}
+
+/// Calls of the driver that load or make something, on the driver of tests.
+fn made(driver: &Driver) -> usize {
+    let makes = [
+        "cuModuleLoad",
+        "cuLibraryLoad",
+        "cuGraphInstantiate",
+        "cuMemAlloc",
+        "cuMemHostAlloc",
+        "cuStreamCreate",
+    ];
+    driver.calls(0, &makes).map_or(0, |(found, _)| found.into_iter().sum())
+}
 
 /// Eight contexts go through profiles with kernels of their own and through shapes: after each shape was seen once, nothing is allocated,
 /// compiled or made.
@@ -221,8 +244,7 @@ const SWITCHES: usize = 10_000;
 fn ten_thousand_switches_cost_nothing_after_warm_up() {
     for backend in all().unwrap().into_iter().chain([reference()]) {
         let name = backend.name().to_owned();
-        // The oracle takes its time.
-        let switches = if name == "reference" { SWITCHES / 20 } else { SWITCHES };
+        let switches = switches(backend.as_ref());
         let profiles = vec![profile(1, 4, 8), profile(9, 24, 32)];
         let config = BuildConfig { profiles: profiles.clone(), shape_buckets: 3, ..BuildConfig::default() };
         let (_, built) = build(&backend, favour(&backend, &config, &[1, 24]), &config);
@@ -246,7 +268,14 @@ fn ten_thousand_switches_cost_nothing_after_warm_up() {
         };
         let warm: Vec<_> = contexts.iter().map(counted).collect();
         let mut seen = BTreeSet::new();
+        let driver = (name == "cuda").then(Driver::open);
         for i in 0..switches {
+            if let Some(driver) = driver.as_ref().filter(|_| i % LOOK == 0) {
+                // The driver of tests has counted what was made before the first switch.
+                let expected = i == 0 && driver.is_of_tests();
+                assert_eq!(made(driver) > 0, expected, "the driver has made something before switch {i}");
+                driver.restart();
+            }
             let (c, s) = (i % CONTEXTS, (i / CONTEXTS + i * 3) % shapes.len());
             let fits = usize::from(shapes[s] > 8);
             contexts[c].set_profile((i % 3 > 0).then_some(fits)).unwrap();

@@ -9,7 +9,8 @@ use kiln_ir::{Attrs, DType, Tensor, TensorType};
 use kiln_network::Network;
 use kiln_plan::Plan;
 use kiln_runtime::{Engine, LoadOptions};
-use kiln_tests::backends::{cpu, wgpu};
+use kiln_tests::backends::{cpu, cuda, wgpu};
+use kiln_tests::driver::Driver;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
@@ -19,8 +20,9 @@ fn plan(backend: &Arc<dyn Backend>, seed: u64) -> Plan {
     let mut net = Network::new("large");
     let x = net.add_input("x", TensorType::new(DType::F32, [2, ROWS as i64])).unwrap();
     let mut v = x;
+    let mut rng = Rng::new(seed);
     for name in ["w1", "w2", "w3"] {
-        let w = Rng::new(seed).tensor(DType::F32, &[ROWS, ROWS]);
+        let w = rng.tensor(DType::F32, &[ROWS, ROWS]);
         let w = net.add_weights(Some(name), w).unwrap();
         v = net.add_layer(&format!("by {name}"), "matmul", Attrs::new(), &[Some(v), Some(w)]).unwrap()[0];
     }
@@ -78,6 +80,51 @@ fn engines_of_one_plan_share_its_weights() {
     drop((first, engines));
     let again = Engine::from_plan(Plan::open(&path).unwrap(), backend).unwrap();
     assert_eq!(run(&again), wanted);
+}
+
+/// Engines on one CUDA device have equal weights there once. A refit of one puts new weights beside, and the others keep theirs. Bytes are
+/// counted on the driver of tests, as others hand out memory in large pieces.
+#[test]
+fn engines_on_one_device_share_its_weights() {
+    let Some(backend) = cuda().unwrap() else { return };
+    let one = (ROWS * ROWS * 4) as u64;
+    let device = backend.open(&backend.targets().unwrap().remove(0)).unwrap();
+    let load = |seed: u64| Engine::from_plan(plan(&backend, seed), backend.clone()).unwrap();
+    let counted = Driver::open().is_of_tests();
+    let before = device.free_memory().unwrap();
+    let taken = || before - device.free_memory().unwrap();
+    let check = |bytes: u64, wanted: u64| {
+        assert!(!counted || bytes.abs_diff(wanted) < one / 4, "{bytes} bytes are taken, wanted {wanted}");
+    };
+    let first = load(5);
+    check(taken(), 3 * one);
+    let engines: Vec<Engine> = (0..7).map(|_| load(5)).collect();
+    check(taken(), 3 * one);
+    let wanted = run(&first);
+    assert!(engines.iter().all(|e| run(e) == wanted));
+    // An engine of other weights has all of them beside.
+    let apart = load(6);
+    check(taken(), 6 * one);
+    assert_ne!(run(&apart), wanted);
+    drop(apart);
+    // One weight of one engine is replaced, then it is that of before again.
+    let old = Rng::new(5).tensor(DType::F32, &[ROWS, ROWS]);
+    let mut refitter = engines[0].refitter().unwrap();
+    for (tensor, more) in [(Tensor::zeros(DType::F32, &[ROWS, ROWS]).unwrap(), one), (old, 0)] {
+        refitter.set("w1", tensor).unwrap();
+        refitter.refit().unwrap();
+        // Replaced weights go in the order of a stream, so that they may be there a while.
+        if more > 0 {
+            check(taken(), 3 * one + more);
+        }
+        assert_eq!(run(&engines[0]) == wanted, more == 0);
+        assert!(engines[1..].iter().all(|e| run(e) == wanted), "the others have their weights");
+    }
+    drop((refitter, engines));
+    check(taken(), 3 * one);
+    assert_eq!(run(&first), wanted);
+    drop(first);
+    check(taken(), 0);
 }
 
 /// A device that reports how much memory it has.

@@ -1,5 +1,6 @@
 //! Devices: memory, and a queue of copies and transfers.
 
+use crate::shared::SharedBuffers;
 use kiln_backend::{BackendError, Target};
 use std::fmt::Debug;
 
@@ -22,11 +23,14 @@ pub trait Device: Sized + Send + Sync + 'static {
     const BINDS_RANGES: bool;
     /// Bytes behind the arena, for devices that bind no empty range.
     const ARENA_TAIL: u64;
-    /// The largest buffer that several weights share.
+    /// The largest buffer that small weights share.
     const WEIGHTS_CHUNK: u64;
 
     /// Description of the device.
     fn target(&self) -> &Target;
+
+    /// Memory of weights that programs on this device share.
+    fn shared_weights(&self) -> &SharedBuffers<Self::Buffer>;
 
     /// Copies a weight into memory of the host that the device reads while kernels run; none where the device cannot.
     fn host_copy(

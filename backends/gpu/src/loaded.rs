@@ -1,8 +1,9 @@
 //! Loaded programs.
 
 use crate::checks::recorded;
-use crate::memory::{RECORD_BYTES, Weights};
+use crate::memory::RECORD_BYTES;
 use crate::step::{Kernels, StepKernel};
+use crate::weights::{Residency, Weights};
 use kiln_backend::{BackendError, Program, Step, flow};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,12 +29,12 @@ pub struct Loaded<D: Kernels> {
 }
 
 impl<D: Kernels> Loaded<D> {
-    /// Loads a program and the bodies in it; with a budget for the bytes of its own weights on the device, or without.
+    /// Loads a program and the bodies in it.
     pub fn new(
         device: &Arc<D>,
         queue: &mut D::Queue,
         program: Arc<Program>,
-        weight_budget: Option<u64>,
+        residency: Residency,
     ) -> Result<Loaded<D>, BackendError> {
         let steps = program.steps.iter().map(|s| StepKernel::load(&**device, &program, s));
         let mut steps = steps.collect::<Result<Vec<_>, _>>()?;
@@ -44,9 +45,10 @@ impl<D: Kernels> Loaded<D> {
                 steps.push(StepKernel::load(&**device, &program, &step.by(a))?);
             }
         }
-        let bodies = program.steps.iter().map(|s| Loaded::bodies(device, queue, &program, s));
+        let bodies =
+            program.steps.iter().map(|s| Loaded::bodies(device, queue, (&program, s), residency.of_bodies()));
         let bodies = bodies.collect::<Result<_, _>>()?;
-        let weights = Weights::upload(&**device, queue, &program, weight_budget)?;
+        let weights = Weights::upload(&**device, queue, &program, residency)?;
         let shape_inputs = program.shape_inputs();
         let deciding = flow::deciding_inputs(&program, D::DECISIONS);
         Ok(Loaded {
@@ -64,12 +66,12 @@ impl<D: Kernels> Loaded<D> {
     fn bodies(
         device: &Arc<D>,
         queue: &mut D::Queue,
-        program: &Program,
-        step: &Step,
+        (program, step): (&Program, &Step),
+        residency: Residency,
     ) -> Result<Option<Vec<Arc<Loaded<D>>>>, BackendError> {
         let Some(node) = flow::checked(&program.graph, step)? else { return Ok(None) };
         step.check_bodies(node)?;
-        let load = |p: &Program| Ok(Arc::new(Loaded::new(device, queue, Arc::new(p.clone()), None)?));
+        let load = |p: &Program| Ok(Arc::new(Loaded::new(device, queue, Arc::new(p.clone()), residency)?));
         step.bodies.iter().map(load).collect::<Result<_, _>>().map(Some)
     }
 

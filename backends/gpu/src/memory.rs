@@ -3,73 +3,15 @@
 use crate::checks::RECORD_WORDS;
 use crate::device::{Buffer, Device, Queue, Range};
 use crate::guards::{Held, Pattern};
-use kiln_backend::{BackendError, Place, Program, StreamPlan};
+use crate::weights::Weights;
+use kiln_backend::{BackendError, Place, Program};
 use kiln_ir::ValueId;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// Bytes of a step's record of an index out of range.
 pub const RECORD_BYTES: usize = RECORD_WORDS * 4;
 /// Bytes of the sizes that a data-dependent kernel reports.
 pub const SIZES_BYTES: usize = 64;
-
-/// The weights of a program on the device.
-pub struct Weights<D: Device> {
-    ranges: HashMap<ValueId, D::Range>,
-    _buffers: Vec<D::Buffer>,
-    /// Weights that are copied before the steps that read them, where not all may stay.
-    pub streamed: Option<StreamPlan>,
-    /// Such weights where the device reads them while kernels run: all of them, or none.
-    pub copies: HashMap<ValueId, Arc<D::HostCopy>>,
-}
-
-impl<D: Device> Weights<D> {
-    /// Uploads those that stay on the device within a budget, packed into chunks.
-    pub fn upload(
-        device: &D,
-        queue: &mut D::Queue,
-        program: &Program,
-        budget: Option<u64>,
-    ) -> Result<Weights<D>, BackendError> {
-        let alignment = device.target().memory.alignment.max(1);
-        let streamed = match budget {
-            Some(bytes) => StreamPlan::new(program, alignment, bytes)?,
-            None => None,
-        };
-        let stays = |v: &ValueId| streamed.as_ref().is_none_or(|plan| !plan.slots.contains_key(v));
-        let mut chunks: Vec<(u64, Vec<(ValueId, u64, &[u8])>)> = Vec::new();
-        for (v, t) in program.weights().filter(|(v, _)| stays(v)) {
-            let size = (t.bytes().len() as u64).max(16).next_multiple_of(alignment);
-            match chunks.last_mut().filter(|c| c.0 + size <= D::WEIGHTS_CHUNK) {
-                Some(c) => {
-                    c.1.push((v, c.0, t.bytes()));
-                    c.0 += size;
-                }
-                None => chunks.push((size, vec![(v, 0, t.bytes())])),
-            }
-        }
-        let (mut ranges, mut buffers) = (HashMap::new(), Vec::new());
-        let mut stored = Vec::new();
-        for (size, parts) in chunks {
-            let buffer = queue.allocate("weights", size)?;
-            for (v, offset, bytes) in parts {
-                let range = buffer.range(offset, bytes.len() as u64);
-                stored.push((range.clone(), bytes));
-                ranges.insert(v, range);
-            }
-            buffers.push(buffer);
-        }
-        queue.store_all(&stored)?;
-        let mut copies = HashMap::new();
-        let elsewhere = |v: &ValueId| streamed.as_ref().is_some_and(|plan| plan.slots.contains_key(v));
-        for (v, t) in program.weights().filter(|(v, _)| elsewhere(v)) {
-            let Some(copy) = device.host_copy(queue, t.bytes())? else { break };
-            copies.insert(v, Arc::new(copy));
-        }
-        queue.wait()?;
-        Ok(Weights { ranges, _buffers: buffers, streamed, copies })
-    }
-}
 
 /// Memory that is not the run's own: of inputs by position, and of outputs by value.
 #[derive(Clone, Debug)]
@@ -296,7 +238,7 @@ impl<D: Device> Memory<D> {
         v: ValueId,
         bytes: u64,
     ) -> Result<D::Range, BackendError> {
-        if let Some(r) = weights.ranges.get(&v) {
+        if let Some(r) = weights.range(v) {
             return Ok(r.clone());
         }
         if let Some((plan, slot)) = weights.streamed.as_ref().and_then(|p| Some((p, p.slots.get(&v)?))) {

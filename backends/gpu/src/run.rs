@@ -230,11 +230,14 @@ impl<D: Executor> Run<D> {
         }
     }
 
-    /// Frees memory that only the last run could name.
+    /// Frees memory that only the last run could name, unless graphs of the caller's name it as well.
     pub fn settle(&mut self) {
         self.memory.settle();
+        let recorded = self.memory.recorded;
         for b in self.bodies.iter_mut().flatten() {
-            D::settle(&mut b.state);
+            if !recorded {
+                D::settle(&mut b.state);
+            }
             b.list.iter_mut().for_each(|b| b.run.settle());
         }
     }
@@ -257,7 +260,9 @@ impl<D: Executor> Run<D> {
         self.launches.clear();
         if matches!(why, BackendError::OutOfMemory { .. }) {
             self.memory.release();
-            self.bodies.iter().flatten().for_each(|b| b.pool.release());
+            if !self.memory.recorded {
+                self.bodies.iter().flatten().for_each(|b| b.pool.release());
+            }
         }
         let bodies = self.bodies.iter_mut().flatten().flat_map(|b| &mut b.list);
         bodies.for_each(|b| b.run.forget(why));
@@ -342,64 +347,26 @@ impl<D: Executor> Run<D> {
     }
 
     /// The launches of all steps of a run that needs no host, at shapes that are all known.
-    fn plan_all(&mut self, queue: &mut D::Queue, shapes: &Shapes) -> Result<Vec<D::Launch>, BackendError> {
+    pub(crate) fn plan_all(
+        &mut self,
+        queue: &mut D::Queue,
+        shapes: &Shapes,
+    ) -> Result<Vec<D::Launch>, BackendError> {
         let loaded = self.loaded.clone();
         let mut launches = Vec::new();
         for i in 0..loaded.program.steps.len() {
             launches.extend(self.weight_launches(queue, i)?.unwrap_or_default());
             launches.extend(match loaded.is_flow(i) {
                 true if self.stacks_nothing(shapes, i) => Vec::new(),
-                true => D::control_flow(self, queue, shapes, i, false)?.unwrap_or_default(),
+                true => match D::control_flow(self, queue, shapes, i, false)? {
+                    Some(planned) => planned,
+                    None => return Err(self.needs_host(i)),
+                },
                 false => self.plan(queue, shapes, i, false)?,
             });
             launches.extend(D::after_step(self, i));
         }
         Ok(launches)
-    }
-
-    /// Hands the launches of a run to `record`, for a graph of the caller's: those that were prepared for these inputs and this memory, or
-    /// new ones after a run of equal shapes. Nothing is put into the queue. Replaced buffers stay from now on. Returns the shapes.
-    pub fn record(
-        &mut self,
-        queue: &mut D::Queue,
-        key: Vec<Key<D::Range>>,
-        record: impl FnOnce(&mut D::Batch) -> Result<(), BackendError>,
-    ) -> Result<Arc<Shapes>, BackendError> {
-        self.memory.recorded = true;
-        let mut prepared = match self.launches.take(&key) {
-            Some(p) => p,
-            None => self.prepare(queue, key)?,
-        };
-        let (recorded, shapes) = (record(&mut prepared.batch), prepared.shapes.clone());
-        self.launches.keep(prepared);
-        recorded.map(|()| shapes)
-    }
-
-    /// Prepares a run in memory that no run was prepared for, after one of equal shapes, without any new memory.
-    fn prepare(
-        &mut self,
-        queue: &mut D::Queue,
-        key: Vec<Key<D::Range>>,
-    ) -> Result<Prepared<D::Range, D::Batch>, BackendError> {
-        let Some(shapes) = self.launches.shapes_like(&key).filter(|_| !self.loaded.has_flow()) else {
-            return Err(BackendError::InvalidArgument(
-                "the stream records a graph, and this context has not run with these shapes, or needs the host in its runs: run it \
-                 once with the same shapes and bound memory before the capture"
-                    .into(),
-            ));
-        };
-        let allocations = queue.allocations();
-        let launches = self.plan_all(queue, &shapes)?;
-        let old = self.launches.give_up().map(|p| p.batch);
-        let batch = D::batch(&self.loaded.clone(), queue, launches, old)?;
-        if queue.allocations() != allocations {
-            return Err(BackendError::InvalidArgument(
-                "the stream records a graph, and the run needs more memory for its arguments: run it once with the same bound memory \
-                 before the capture"
-                    .into(),
-            ));
-        }
-        Ok(Prepared { key, batch, shapes, open: Open::default() })
     }
 
     /// Plans one step; where the host has to know something first, launches what waits and finds it out.

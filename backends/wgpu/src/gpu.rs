@@ -1,7 +1,9 @@
 //! An open wgpu device, its errors collected instead of panicking, its pipelines cached by text.
 
 use crate::adapter::features;
+use crate::exec::Buffer;
 use kiln_backend::{BackendError, Recent, Target, stop, watchdog};
+use kiln_gpu::SharedBuffers;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,6 +22,8 @@ pub struct Gpu {
     /// Time that the host waits for the device before it takes it for lost.
     limit: Option<Duration>,
     errors: Arc<Errors>,
+    /// Memory of weights that all programs on the device share.
+    pub weights: SharedBuffers<Buffer>,
     modules: Recent<blake3::Hash, Module>,
     compilations: AtomicU64,
     /// Times that bytes went to the device.
@@ -86,6 +90,7 @@ impl Gpu {
             limit: watchdog::limit(),
             target,
             errors,
+            weights: SharedBuffers::default(),
             modules: Recent::new(KEPT_TEXT),
             compilations: AtomicU64::new(0),
             uploads: AtomicU64::new(0),

@@ -5,8 +5,7 @@
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use kiln_backend_cpu::Cpu;
-use kiln_builder::passes::folding::FoldWork;
-use kiln_builder::passes::{AFTER_TYPES, BEFORE_TYPES, Notes, PassCx, run_list};
+use kiln_builder::passes::{AFTER_TYPES, BEFORE_TYPES, PassCx, PassWork, run_list};
 use kiln_builder::{BuildConfig, Builder, Refit};
 use kiln_ir::{Attrs, DType, Graph, Tensor, TensorType};
 use kiln_network::Network;
@@ -51,17 +50,8 @@ fn build(c: &mut Criterion) {
     let config = config(&g);
     c.bench_function("passes", |b| {
         let run = |mut g: Graph| {
-            let folding = FoldWork::new(config.fold_budget);
-            let notes = Notes::default();
-            let (backend, target) = (backend.as_ref(), &target);
-            let cx = PassCx {
-                config: &config,
-                backend,
-                target,
-                folding: &folding,
-                evaluated: u64::MAX,
-                notes: &notes,
-            };
+            let work = PassWork::new(&config);
+            let cx = PassCx::new(&config, backend.as_ref(), &target, &work);
             run_list(&mut g, &cx, BEFORE_TYPES).unwrap();
             run_list(&mut g, &cx, AFTER_TYPES).unwrap();
             g

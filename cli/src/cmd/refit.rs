@@ -1,12 +1,15 @@
-//! `kiln refit`: other weights for an engine file, without a build and without a device.
+//! `kiln refit`: other weights for an engine file, without a build. It needs no device, unless the engine is to be refitted on one.
 
 use crate::failure::Failure;
+use crate::options::{PluginOptions, device};
 use crate::print::{Printer, bytes, number};
+use crate::session::{Session, discover, load_layers};
 use crate::signals;
 use kiln::weights::{FileWeights, set_from_file};
-use kiln::{NamedWeight, Plan, RefitReport, Refitter};
+use kiln::{DeviceChoice, Engine, NamedWeight, Plan, RefitReport, RefitTimes, Refitter};
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Replace the weights of an engine, or list them
 #[derive(Debug, clap::Args)]
@@ -29,6 +32,16 @@ pub struct Args {
     /// Skip checks of elements: whether they are those of the build where the engine wants that, and whether they overflow
     #[arg(long)]
     no_validation: bool,
+    /// Load the engine on a device of its backend, and refit it there: an error if the device, its memory or the backend refuses the new
+    /// weights. Times of all phases are reported
+    #[arg(long)]
+    on_device: bool,
+    /// The device for --on-device, by its number as in `kiln backends`, or by (the first characters of) its UUID; default: the first one
+    /// that runs the engine
+    #[arg(long, value_name = "N|UUID", value_parser = device, requires = "on_device")]
+    device: Option<DeviceChoice>,
+    #[command(flatten)]
+    plugins: PluginOptions,
 }
 
 /// The dynamic range of a tensor.
@@ -59,8 +72,12 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         }
         None => None,
     };
-    let plan = Plan::open(&args.engine)?;
-    let mut refitter = Refitter::of_plan(plan)?;
+    load_layers(&args.plugins)?;
+    let engine = args.on_device.then(|| loaded(args)).transpose()?;
+    let mut refitter = match &engine {
+        Some(engine) => engine.refitter()?,
+        None => Refitter::of_plan(Plan::open(&args.engine)?)?,
+    };
     refitter.set_validation(!args.no_validation);
     let mut found = FileWeights::default();
     for path in &args.weights {
@@ -88,6 +105,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     signals::check()?;
     report.warnings.iter().for_each(|w| out.note(w));
     let path = place.target().to_owned();
+    let times = refitter.times();
     let plan = refitter.into_plan();
     signals::check()?;
     plan.write_into(place)?;
@@ -97,11 +115,36 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         out.value(&json!({
             "engine": path.display().to_string(), "bytes": size, "replaced": replaced, "derived": derived,
             "set": found.set, "unused": found.unused, "fixed": found.fixed, "warnings": warnings,
+            "on_device": engine.as_ref().map(|e| on_device_json(e, times)),
         }));
     }
     out.line(format!("replaced {replaced} weights, and {derived} that are derived of them"));
+    if let Some(e) = &engine {
+        out.line(format!("refitted on {} ({}): {times}", e.backend(), e.target().device));
+    }
     out.line(format!("wrote {} ({})", path.display(), bytes(size)));
     Ok(())
+}
+
+/// The engine on a device of its backend.
+fn loaded(args: &Args) -> Result<Engine, Failure> {
+    let plan = Plan::open(&args.engine)?;
+    let session = Session::with(&args.plugins, [plan.header.target.backend.as_str()]);
+    let mut builder = Engine::builder().backends(session.backends).plugins(discover(&args.plugins));
+    if let Some(device) = &args.device {
+        builder = builder.device(device.clone());
+    }
+    Ok(signals::scope(|| builder.build(plan))?)
+}
+
+/// The device of a refit, and milliseconds of its phases.
+fn on_device_json(engine: &Engine, times: RefitTimes) -> Value {
+    let ms = |t: Duration| t.as_secs_f64() * 1e3;
+    json!({
+        "backend": engine.backend(), "device": engine.target().device, "uuid": engine.target().uuid,
+        "read_ms": ms(times.read), "derived_ms": ms(times.derived), "checked_ms": ms(times.checked),
+        "loaded_ms": ms(times.loaded),
+    })
 }
 
 /// Dynamic ranges that can be set.

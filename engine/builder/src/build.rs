@@ -4,8 +4,7 @@ use crate::ahead::Spent;
 use crate::borders::{self, Attempt, Candidates};
 use crate::cache::{CacheStore, TimingCache};
 use crate::kernels::{Chosen, Shaped, choose_all, note_views, planned, set_cases, varying};
-use crate::passes::folding::FoldWork;
-use crate::passes::{Notes, PassCx, PassReport};
+use crate::passes::{PassCx, PassReport, PassWork};
 use crate::points::{Points, profile_ends};
 use crate::progress::Phases;
 use crate::record::{Replay, TacticRecord};
@@ -155,7 +154,7 @@ impl Builder {
         let mut part = own_target.clone();
         limit::apply(&mut part, &mut config, &mut |note| limits.push(note))?;
         let target = pools::limited(part, &config, &mut |note| limits.push(note))?;
-        let folding = FoldWork::new(self.config.fold_budget);
+        let work = PassWork::new(&self.config);
         self.config.refit.prepare(&mut g)?;
         let weight_uses = std::mem::take(&mut g.weight_uses);
         config.estimate_limit = config.estimate_limit.max(1.0);
@@ -165,18 +164,10 @@ impl Builder {
         crate::requests::apply(&mut g, &self.config)?;
         streams::check(&self.config)?;
         let sizes = cases::sizes(&g, &self.config)?;
-        let noted = Notes::default();
-        crate::passes::precision::note_unknown_ranges(&g, &config, &noted);
+        crate::passes::precision::note_unknown_ranges(&g, &config, &work.notes);
         borders::convert(&mut g, &mut config)?;
         let candidates = Candidates::new(&g, &config)?;
-        let cx = PassCx {
-            config: &config,
-            backend: backend.as_ref(),
-            target: &target,
-            folding: &folding,
-            evaluated: u64::MAX,
-            notes: &noted,
-        };
+        let cx = PassCx::new(&config, backend.as_ref(), &target, &work);
         let exposed = debug::expose(&mut g, &self.config)?;
         let ranges = match config.selector {
             Some(_) => Points::of(&g, &config)?.spans.into_iter().map(|s| s.ranges).collect(),
@@ -196,8 +187,7 @@ impl Builder {
             blobs: HashMap::new(),
             notes: Vec::new(),
             spent: Spent::default(),
-            folding: &folding,
-            noted: &noted,
+            work: &work,
             progress: Phases::new(progress, self.config.monitor.clone()),
             path: Vec::new(),
             ranges,
@@ -208,8 +198,8 @@ impl Builder {
         let Formed { mut graph, points, regions } = formed;
         exposed.conceal(&mut graph)?;
         tuner.progress.step()?;
-        crate::passes::precision::note_emulated(&graph, &target, &noted);
-        crate::passes::sparsity::report(&graph, &considered, &config, &target, &noted);
+        crate::passes::precision::note_emulated(&graph, &target, &work.notes);
+        crate::passes::sparsity::report(&graph, &considered, &config, &target, &work.notes);
         self.config.refit.finish(&mut graph);
         graph.weight_uses = weight_uses;
         let cases = cases::of(&graph, &settings, &sizes)?;
@@ -221,8 +211,8 @@ impl Builder {
         let times = tuner.cache.part(&tuner.used);
         notes.extend(limits);
         notes.extend(selection::unused(&config.tactic_rules, &reports));
-        notes.extend(folding.notes());
-        notes.extend(noted.all());
+        notes.extend(work.folding.notes());
+        notes.extend(work.notes.all());
         let streams = streams::assign(&graph, &steps, &config, &target, &mut notes);
         let mut program = planned(graph, steps, &points, &target, streams);
         let all: Vec<Case> = cases.iter().map(|c| c.case).collect();

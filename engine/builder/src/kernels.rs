@@ -319,15 +319,7 @@ fn build_bodies(
     for (i, region) in node.regions.iter().enumerate() {
         let mut body = region.clone();
         bodies::forget_weights(&mut body);
-        let (config, folding, notes) = (tuner.config, tuner.folding, tuner.noted);
-        let cx = PassCx {
-            config,
-            backend: tuner.backend,
-            target: tuner.target,
-            folding,
-            evaluated: u64::MAX,
-            notes,
-        };
+        let cx = PassCx::new(tuner.config, tuner.backend, tuner.target, tuner.work);
         let spans = spans(i)?;
         let given = Given::Facts(&usual[i], &spans);
         tuner.path.push(region.name.clone());

@@ -3,8 +3,8 @@
 use super::{Case, same_results};
 use crate::backends::{cpu, wgpu};
 use kiln_backend::{Backend, Target};
-use kiln_builder::passes::folding::FoldWork;
-use kiln_builder::{PassCx, passes, regions};
+use kiln_builder::passes::{self, PassCx, PassWork};
+use kiln_builder::regions;
 use kiln_ir::{Graph, Source, ValueId};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,16 +12,8 @@ use std::sync::Arc;
 /// The text that comes out; `None` where the backend that the case asks for is not here.
 pub fn run(case: &Case) -> Result<Option<String>, String> {
     let Some((backend, target)) = backend(&case.settings.backend)? else { return Ok(None) };
-    let folding = FoldWork::new(case.settings.config.fold_budget);
-    let notes = passes::Notes::default();
-    let cx = PassCx {
-        config: &case.settings.config,
-        backend: backend.as_ref(),
-        target: &target,
-        folding: &folding,
-        evaluated: u64::MAX,
-        notes: &notes,
-    };
+    let work = PassWork::new(&case.settings.config);
+    let cx = PassCx::new(&case.settings.config, backend.as_ref(), &target, &work);
     let mut g = Graph::from_text(&case.input).map_err(|e| e.to_string())?;
     g.verify().map_err(|e| format!("before: {e}"))?;
     let before = g.clone();

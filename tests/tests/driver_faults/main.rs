@@ -14,6 +14,7 @@ mod natives;
 mod plugins;
 mod run_only;
 mod streams;
+mod weights;
 
 use cases::{Case, Cx};
 use fake::{Fake, VARIABLE, library};
@@ -389,16 +390,39 @@ fn captured_runs() {
         context.wait().unwrap();
         assert_eq!(cx.fake.misuse(), "");
     });
-    // Loops are graphs of their own.
+    // Loops and conditionals are nodes of the caller's graph; nothing else is made or launched.
     let flow = all.iter().find(|c| c.name == "control").unwrap();
     cx.fake.with_native(1 << 12, |native| {
         let engine = flow.load(&cx).unwrap();
         let mut context = engine.create_context().unwrap();
-        // SAFETY: the stream outlives the context.
+        for (name, shape) in [("x", &[4, 4][..]), ("n", &[]), ("c", &[])] {
+            context.set_input_shape(name, shape).unwrap();
+        }
+        let bind = |context: &mut ExecutionContext, from: u64| {
+            for (k, name) in ["x", "n", "c", "y", "z", "turned"].iter().enumerate() {
+                let at = native.memory[0] + from + 256 * k as u64;
+                // SAFETY: stream and memory outlive the context.
+                unsafe { context.bind(name, at as usize as *mut c_void, 64) }.unwrap();
+            }
+        };
+        bind(&mut context, 0);
+        // SAFETY: as above.
         unsafe { context.set_stream(native.stream) }.unwrap();
-        let mut refused = String::new();
-        cx.fake.captured(native.stream, || refused = context.enqueue().unwrap_err().to_string());
-        assert!(!refused.is_empty());
+        for _ in 0..2 {
+            context.enqueue().unwrap();
+            context.wait().unwrap();
+        }
+        for (from, round) in [(0, "memory of before"), (2048, "other memory"), (0, "the first memory")] {
+            bind(&mut context, from);
+            let calls = cx.fake.captured(native.stream, || context.enqueue().unwrap());
+            let count = |name: &str| calls.iter().filter(|c| c.starts_with(name)).count();
+            let nodes = (count("cuGraphAddNode"), count("cuStreamUpdateCaptureDependencies"));
+            assert_eq!(nodes, (2, 2), "{round}: {calls:?}");
+            let others = ["cuGraphInstantiate", "cuGraphLaunch", "cuMemAlloc", "cuStreamSynchronize"];
+            assert_eq!(others.map(count), [0; 4], "{round}: {calls:?}");
+        }
+        context.enqueue().unwrap();
+        context.wait().unwrap();
     });
     assert_eq!((cx.fake.misuse(), cx.fake.alive()), (String::new(), String::new()));
 }

@@ -153,7 +153,7 @@ impl Branch {
         }?;
         let told: Vec<Command> = body.iter().map(|c| c.with_handle(handle)).collect();
         stream.recording.store(true, Ordering::Relaxed);
-        let ran = run_all(&told, stream, true, |_, _| Ok(()));
+        let ran = run_all(&told, stream, false, |_, _| Ok(()));
         stream.recording.store(false, Ordering::Relaxed);
         let mut same = std::ptr::null_mut();
         // SAFETY: the capture was begun above; the graph stays the node's.

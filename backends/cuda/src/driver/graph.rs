@@ -66,7 +66,7 @@ fn record<'a>(
     unsafe { cu!(api, cuStreamBeginCapture_v2(stream.handle, mode)) }?;
     let ran = match lanes.zip(marks.as_ref()) {
         Some((lanes, marks)) => run_lanes(launches, recorder, lanes, (marks, true), |i, s| wanted.note(i, s)),
-        None => stream.while_recording(|| run_all(launches, stream, true, |i, s| wanted.note(i, s))),
+        None => stream.while_recording(|| run_all(launches, stream, false, |i, s| wanted.note(i, s))),
     };
     let mut graph = std::ptr::null_mut();
     // SAFETY: the capture was begun above; it is ended whether the launches were taken or not.

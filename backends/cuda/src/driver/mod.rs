@@ -22,6 +22,6 @@ pub use lanes::{Lanes, Marks, Recorder, run_lanes};
 pub use library::{Conditional, DriverError};
 pub use map::{MAP_ALIGNMENT, MAP_BYTES, encode};
 pub use memory::{Buffer, Pinned};
-pub use module::{Call, Command, Function, Launch, Module, Upload};
+pub use module::{Call, Command, Function, Launch, Module, Upload, run_all};
 pub use stream::{Event, Stream};
 pub use word::Word;

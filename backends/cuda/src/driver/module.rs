@@ -153,16 +153,16 @@ impl Command {
     }
 }
 
-/// Puts commands into a stream; kernels overlap with kernels before them where that is wanted. `noted` is called behind each.
+/// Puts commands into a stream; kernels overlap with kernels before them, the first one with what is in the stream if `behind` permits
+/// it. `noted` is called behind each.
 pub fn run_all(
     commands: &[Command],
     stream: &Stream,
-    overlap: bool,
+    mut behind: bool,
     mut noted: impl FnMut(usize, &Stream) -> Result<(), DriverError>,
 ) -> Result<(), Failed> {
-    let mut behind = false;
     for (i, c) in commands.iter().enumerate() {
-        let ran = c.run(stream, overlap && behind).and_then(|()| noted(i, stream));
+        let ran = c.run(stream, behind).and_then(|()| noted(i, stream));
         ran.map_err(|error| Failed { command: Some(i), error })?;
         behind = c.may_be_overlapped(behind);
     }

@@ -8,7 +8,8 @@ use super::places::{Moved, Place};
 use super::queue::CudaQueue;
 use super::stamps::Stamps;
 use crate::driver::{
-    Buffer, Command, Event, Failed, Gpu, Graph, Lanes, Marks, Pinned, Recorder, Stream, at_layer, run_lanes,
+    Buffer, Command, Event, Failed, Gpu, Graph, Lanes, Marks, Pinned, Recorder, Stream, at_layer, run_all,
+    run_lanes,
 };
 use crate::nvtx::Range;
 use kiln_backend::{BackendError, Program};
@@ -77,6 +78,13 @@ impl Further {
     fn holds(&self, bytes: usize) -> bool {
         self.buffer.size() >= bytes as u64 && self.pinned.size() >= bytes
     }
+}
+
+/// Objects that a graph of the caller's uses.
+pub struct Recorded {
+    _further: Option<Arc<Further>>,
+    /// Control flow, with the memory that its bodies name.
+    _branches: Vec<Command>,
 }
 
 /// Offset of the address of further words in a launch's parameter.
@@ -217,20 +225,21 @@ impl Batch {
         Ok(true)
     }
 
-    /// Puts the launches one by one into a stream that records a graph of the caller's. Returns the memory that they name, which stays as
-    /// long as the graph.
-    pub fn record(&self, stream: &Stream) -> Result<Option<Arc<Further>>, BackendError> {
-        let apart = |c: &Command| c.is_branch() || !c.is_capturable();
-        if let Some(i) = self.launches.iter().position(apart) {
+    /// Puts the launches one by one into a stream that records a graph of the caller's, control flow as conditional nodes of that graph.
+    /// Returns what the graph uses, which stays as long as it does.
+    pub fn record(&self, stream: &Stream) -> Result<Recorded, BackendError> {
+        if let Some(i) = self.launches.iter().position(|c| !c.is_capturable()) {
             let step = self.steps.get(i).and_then(|&s| self.program.as_ref()?.steps.get(s));
             return Err(BackendError::Unsupported(format!(
-                "the stream records a graph, and layer \"{}\" (control flow, or a native form without capture) cannot be part of it: run \
-                 it outside of the capture",
+                "the stream records a graph, and layer \"{}\" has a native form that no graph records: run the engine outside of the \
+                 capture, or ask the plug-in's author for a form with KILN_NATIVE_CAPTURABLE",
                 step.map_or("", |s| s.name.as_str())
             )));
         }
-        stream.while_recording(|| (0..self.launches.len()).try_for_each(|i| self.launch(i, stream)))?;
-        Ok(self.further.clone())
+        let ran = stream.while_recording(|| run_all(&self.launches, stream, true, |_, _| Ok(())));
+        ran.map_err(|f| self.failed(f))?;
+        let branches = self.launches.iter().filter(|c| c.is_branch()).cloned().collect();
+        Ok(Recorded { _further: self.further.clone(), _branches: branches })
     }
 
     /// Puts other addresses of bound memory into the launches. Those at the ends, which have most of them, are outside of its graph from then

@@ -1,6 +1,6 @@
 //! Contexts of the device, and what the host asks of them alone.
 
-use super::batch::Further;
+use super::batch::Recorded;
 use super::kernel::CudaGpu;
 use super::memory::Range;
 use super::planning::CudaRun;
@@ -30,8 +30,8 @@ pub struct CudaContext {
     graphs_before: u64,
     /// A stream of the caller's that recorded a graph when it was set.
     captured: Option<Arc<Stream>>,
-    /// Memory that launches in graphs of the caller's name.
-    recorded: Vec<Arc<Further>>,
+    /// Objects that graphs of the caller's use.
+    recorded: Vec<Recorded>,
     /// Contexts of before a change of the stream whose memory graphs of the caller's name.
     replaced: Vec<GpuContext<CudaGpu>>,
 }
@@ -144,7 +144,7 @@ impl Context for CudaContext {
             }
             self.inner.run.state.staged.copy_inputs(&self.inner.queue)?;
             self.inner.record(inputs, shapes, |batch| {
-                recorded.extend(batch.record(&stream)?);
+                recorded.push(batch.record(&stream)?);
                 Ok(())
             })?;
             return self.inner.run.state.staged.copy_outputs(&self.inner.queue);

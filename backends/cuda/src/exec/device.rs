@@ -5,9 +5,10 @@ use super::host::HostCode;
 use super::kernel::{CudaGpu, Modules};
 use super::memory::Range;
 use super::queue::CudaQueue;
+use super::shared::weights_of;
 use crate::driver::{Buffer, Event, Gpu, Stream};
 use kiln_backend::{BackendError, Context, Device, Executable, Program, Target, TimeRequest};
-use kiln_gpu::{GpuContext, Loaded, Queue as _};
+use kiln_gpu::{GpuContext, Loaded, Queue as _, Residency};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -44,14 +45,15 @@ impl CudaDevice {
     ) -> Result<CudaDevice, BackendError> {
         let stream = Stream::new(&gpu)?;
         let bench = Mutex::new(Bench { stream: Stream::new(&gpu)?, queue: None, flush: None });
-        let device = Arc::new(CudaGpu { gpu, target, modules: Modules::default(), host });
+        let device =
+            Arc::new(CudaGpu { weights: weights_of(&gpu), gpu, target, modules: Modules::default(), host });
         Ok(CudaDevice { device, stream, bench, loader: Mutex::new(None) })
     }
 
     fn load_program(
         &self,
         program: Arc<Program>,
-        weight_budget: Option<u64>,
+        residency: Residency,
     ) -> Result<Arc<Loaded<CudaGpu>>, BackendError> {
         self.device.gpu.bind()?;
         let kept = self.loader.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -59,7 +61,7 @@ impl CudaDevice {
             Some(queue) => queue,
             None => CudaQueue::new(&self.stream, None)?,
         };
-        let loaded = Loaded::new(&self.device, &mut queue, program, weight_budget)?;
+        let loaded = Loaded::new(&self.device, &mut queue, program, residency)?;
         if loaded.has_flow() {
             self.device.modules.moves(&self.device.gpu)?;
         }
@@ -98,7 +100,7 @@ impl Device for CudaDevice {
         let program =
             Program::single_step(request.graph.clone(), request.tactic.clone(), request.blob.to_vec());
         let shapes = Arc::new(program.shapes(request.inputs)?);
-        let loaded = self.load_program(Arc::new(program), None)?;
+        let loaded = self.load_program(Arc::new(program), Residency::Own)?;
         let mut bench = self.bench.lock().unwrap_or_else(PoisonError::into_inner);
         let Bench { stream, queue, flush } = &mut *bench;
         let own = match queue.take() {
@@ -162,10 +164,10 @@ impl Device for CudaDevice {
     }
 
     fn load(&self, program: Arc<Program>) -> Result<Arc<dyn Executable>, BackendError> {
-        Ok(Arc::new(CudaExecutable(self.load_program(program, None)?)))
+        Ok(Arc::new(CudaExecutable(self.load_program(program, Residency::Shared)?)))
     }
 
     fn load_within(&self, program: Arc<Program>, budget: u64) -> Result<Arc<dyn Executable>, BackendError> {
-        Ok(Arc::new(CudaExecutable(self.load_program(program, Some(budget))?)))
+        Ok(Arc::new(CudaExecutable(self.load_program(program, Residency::Within(budget))?)))
     }
 }

@@ -9,7 +9,7 @@ use crate::target::{capability, library};
 use kiln_backend::flow::Decisions;
 use kiln_backend::launch::{NativeKernel, PlanLaunches, PluginKernel};
 use kiln_backend::{BackendError, Binding, CompiledKernel, Recent, Region, Step, Target};
-use kiln_gpu::{Compiled, Device, Kernels};
+use kiln_gpu::{Compiled, Device, Kernels, SharedBuffers};
 use kiln_ops::plugin::kernel::Language;
 use kiln_ops::plugin::native::NativeDevice;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -89,6 +89,8 @@ pub struct CudaGpu {
     pub gpu: Arc<Gpu>,
     pub target: Target,
     pub modules: Modules,
+    /// Memory of weights that all programs on the device share.
+    pub weights: Arc<SharedBuffers<Buffer>>,
     /// Loads what needs code of the host; none in the run-only form.
     pub host: Option<&'static dyn HostCode>,
 }
@@ -107,6 +109,10 @@ impl Device for CudaGpu {
 
     fn target(&self) -> &Target {
         &self.target
+    }
+
+    fn shared_weights(&self) -> &SharedBuffers<Buffer> {
+        &self.weights
     }
 
     fn host_copy(&self, queue: &mut CudaQueue, bytes: &[u8]) -> Result<Option<HostCopy>, BackendError> {

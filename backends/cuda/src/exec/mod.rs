@@ -26,6 +26,7 @@ mod places;
 mod planning;
 mod queue;
 mod reasons;
+mod shared;
 mod staged;
 mod stamps;
 mod uploads;

@@ -2,10 +2,11 @@
 
 use super::commands::bind_group;
 use super::dispatch::Dispatch;
-use super::memory::{Buffer, Range, TENSOR, write};
+use super::memory::{Buffer, Range, TENSOR};
 use super::pieces::Pieces;
 use super::queue::WgpuQueue;
 use super::stamps::Stamps;
+use super::write::write;
 use crate::adapter::ALIGNMENT;
 use crate::gpu::Gpu;
 use kiln_backend::assisted::{DECISIONS, Reason};

@@ -5,7 +5,7 @@ use super::queue::WgpuQueue;
 use crate::gpu::Gpu;
 use kiln_backend::launch::NATIVE_TACTICS;
 use kiln_backend::{BackendError, Context, Device, Executable, Program, TimeRequest};
-use kiln_gpu::{Loaded, Queue as _};
+use kiln_gpu::{Loaded, Queue as _, Residency};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,9 +22,9 @@ impl WgpuDevice {
     fn load_program(
         &self,
         program: Arc<Program>,
-        weight_budget: Option<u64>,
+        residency: Residency,
     ) -> Result<Arc<Loaded<Gpu>>, BackendError> {
-        Ok(Arc::new(Loaded::new(&self.gpu, &mut WgpuQueue::new(&self.gpu), program, weight_budget)?))
+        Ok(Arc::new(Loaded::new(&self.gpu, &mut WgpuQueue::new(&self.gpu), program, residency)?))
     }
 }
 
@@ -41,7 +41,7 @@ impl Device for WgpuDevice {
         let program =
             Program::single_step(request.graph.clone(), request.tactic.clone(), request.blob.to_vec());
         let shapes = Arc::new(program.shapes(request.inputs)?);
-        let mut cx = WgpuContext::new(&self.load_program(Arc::new(program), None)?)?.inner;
+        let mut cx = WgpuContext::new(&self.load_program(Arc::new(program), Residency::Own)?)?.inner;
         // A software device's timestamps do not tell the time of one dispatch, and a plug-in's library may put no dispatch into a step.
         let native = request.tactic.name.starts_with(NATIVE_TACTICS);
         let stamps = self.gpu.timestamps && !self.gpu.target.has("software") && !native;
@@ -65,10 +65,10 @@ impl Device for WgpuDevice {
     }
 
     fn load(&self, program: Arc<Program>) -> Result<Arc<dyn Executable>, BackendError> {
-        Ok(Arc::new(WgpuExecutable(self.load_program(program, None)?)))
+        Ok(Arc::new(WgpuExecutable(self.load_program(program, Residency::Shared)?)))
     }
 
     fn load_within(&self, program: Arc<Program>, budget: u64) -> Result<Arc<dyn Executable>, BackendError> {
-        Ok(Arc::new(WgpuExecutable(self.load_program(program, Some(budget))?)))
+        Ok(Arc::new(WgpuExecutable(self.load_program(program, Residency::Within(budget))?)))
     }
 }

@@ -12,7 +12,7 @@ use kiln_backend::{BackendError, CompiledKernel, Region, Step, Target};
 use kiln_codegen::planner::HostPlanner;
 use kiln_codegen::site::Site;
 use kiln_gpu::native::SharedState;
-use kiln_gpu::{Compiled, Device, Kernels};
+use kiln_gpu::{Compiled, Device, Kernels, SharedBuffers};
 use kiln_ops::plugin::kernel::Language;
 use kiln_ops::plugin::native::NativeDevice;
 use std::collections::HashMap;
@@ -32,6 +32,10 @@ impl Device for Gpu {
 
     fn target(&self) -> &Target {
         &self.target
+    }
+
+    fn shared_weights(&self) -> &SharedBuffers<Buffer> {
+        &self.weights
     }
 }
 

@@ -1,15 +1,10 @@
 //! Buffers of the device, and ranges of them.
 
-use crate::gpu::Gpu;
-use kiln_backend::BackendError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Usages of memory for tensors and arguments.
 pub const TENSOR: wgpu::BufferUsages =
     wgpu::BufferUsages::STORAGE.union(wgpu::BufferUsages::COPY_SRC).union(wgpu::BufferUsages::COPY_DST);
-
-/// Uploads go in pieces of this size, so that staging memory stays bounded.
-const PIECE: usize = 32 << 20;
 
 /// A buffer with a number of its own.
 pub struct Buffer {
@@ -18,10 +13,9 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    pub fn new(gpu: &Gpu, what: &str, size: u64, usage: wgpu::BufferUsages) -> Result<Buffer, BackendError> {
+    pub fn new(buffer: wgpu::Buffer) -> Buffer {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Ok(Buffer { buffer: gpu.buffer(what, size, usage)?, id })
+        Buffer { buffer, id: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 }
 
@@ -81,24 +75,4 @@ impl Range {
         let from = (p * bytes).min(self.size.saturating_sub(16) / bytes * bytes);
         Range { offset: self.offset + from, size: (self.size - from).min(bytes), ..self }
     }
-}
-
-/// Writes bytes; the last word is filled up with zeros.
-pub fn write(gpu: &Gpu, buffer: &wgpu::Buffer, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {
-    gpu.uploads.fetch_add(1, Ordering::Relaxed);
-    let whole = bytes.len() / 4 * 4;
-    let pieces = bytes[..whole].chunks(PIECE);
-    let many = pieces.len() > 1;
-    for (i, piece) in pieces.enumerate() {
-        gpu.queue.write_buffer(buffer, offset + (i * PIECE) as u64, piece);
-        if many {
-            gpu.queue.submit([]);
-        }
-    }
-    if whole < bytes.len() {
-        let mut last = [0; 4];
-        last[..bytes.len() - whole].copy_from_slice(&bytes[whole..]);
-        gpu.queue.write_buffer(buffer, offset + whole as u64, &last);
-    }
-    gpu.check()
 }

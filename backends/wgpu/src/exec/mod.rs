@@ -15,5 +15,7 @@ mod rearrange;
 mod stamps;
 #[cfg(test)]
 mod tests;
+mod write;
 
 pub use device::WgpuDevice;
+pub use memory::Buffer;

@@ -1,8 +1,9 @@
 //! The stream that native forms of plug-ins put work into: a table of functions around the encoder of a queue.
 
 use super::commands::bind_group;
-use super::memory::{Buffer, Range, TENSOR, write};
+use super::memory::{Buffer, Range, TENSOR};
 use super::queue::WgpuQueue;
+use super::write::write;
 use crate::adapter::ALIGNMENT;
 use crate::gpu::Module;
 use kiln_abi::{KILN_INVALID_ARGUMENT, KILN_OK, kiln_wgpu_dispatch, kiln_wgpu_stream};

@@ -1,7 +1,8 @@
 //! The queue of a context: commands that wait to be submitted, and transfers.
 
-use super::memory::{Buffer, Range, TENSOR, write};
+use super::memory::{Buffer, Range, TENSOR};
 use super::rearrange::{ARGUMENT_BYTES, Rearranger};
+use super::write::write;
 use crate::gpu::Gpu;
 use kiln_backend::BackendError;
 use kiln_backend::flow::Pace;
@@ -71,7 +72,7 @@ impl WgpuQueue {
         usage: wgpu::BufferUsages,
     ) -> Result<Buffer, BackendError> {
         self.allocations += 1;
-        Buffer::new(&self.gpu, what, bytes, usage)
+        Ok(Buffer::new(self.gpu.buffer(what, bytes, usage)?))
     }
 
     fn readback(&mut self, bytes: u64) -> Result<wgpu::Buffer, BackendError> {
@@ -162,7 +163,7 @@ impl Queue for WgpuQueue {
     fn poison(&mut self, buffer: &Buffer) -> Result<(), BackendError> {
         if self.poison.is_none() {
             let usage = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
-            let from = Buffer::new(&self.gpu, "poison", POISON as u64, usage)?;
+            let from = Buffer::new(self.gpu.buffer("poison", POISON as u64, usage)?);
             write(&self.gpu, &from.buffer, 0, &vec![0xff; POISON])?;
             self.poison = Some(from);
         }

@@ -1,7 +1,8 @@
 //! The kernel that cuts tensors along an axis, and stacks what the iterations of a loop add.
 
 use super::commands::{bind_group, fold};
-use super::memory::{Buffer, Range, write};
+use super::memory::{Buffer, Range};
+use super::write::write;
 use crate::adapter::ALIGNMENT;
 use crate::gpu::{Gpu, Module};
 use crate::wgsl::{HEADER_WORDS, MAP_THREADS, link};

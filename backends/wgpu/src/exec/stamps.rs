@@ -33,7 +33,7 @@ impl Stamps {
             count: count as u32,
         });
         let usage = TENSOR.union(wgpu::BufferUsages::QUERY_RESOLVE);
-        let resolved = Buffer::new(gpu, "timestamps", count as u64 * 8, usage)?;
+        let resolved = Buffer::new(gpu.buffer("timestamps", count as u64 * 8, usage)?);
         Ok(Stamps { queries, resolved, steps, set: false })
     }
 

@@ -1,11 +1,13 @@
 //! Transfers between host and device while a loop runs.
 
 use super::WgpuDevice;
+use super::queue::WgpuQueue;
 use crate::adapter::probe;
 use crate::backend::Wgpu;
 use crate::gpu::Gpu;
 use kiln_backend::{BackendError, Context, Device, Program, Tactic};
-use kiln_ir::{DType, Elems, Graph, Tensor};
+use kiln_gpu::{Loaded, Residency};
+use kiln_ir::{Attrs, DType, Elems, Fact, Graph, Op, Tensor, TensorType};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -117,6 +119,46 @@ fn values(shape: &[usize]) -> Tensor {
     let n: usize = shape.iter().product();
     let v: Vec<f32> = (0..n).map(|i| (i % 17) as f32 / 16.0 - 0.5).collect();
     Tensor::f32(shape, &v).expect("values")
+}
+
+/// A product by a weight that has a buffer of its own, and a sum with a small one.
+fn weighted(product: f32, sum: f32) -> Graph {
+    let mut g = Graph::new("weighted");
+    let x = g.add_input("x", Fact::of(TensorType::new(DType::F32, [2, 200])));
+    let w = g.add_constant("w", Tensor::f32(&[200, 200], &[product; 40_000]).expect("a weight"));
+    let b = g.add_constant("b", Tensor::f32(&[200], &[sum; 200]).expect("a weight"));
+    let op = |name: &str| Op::new(name, Attrs::new()).expect("an operator");
+    let y = g.add_node("product", op("matmul"), &[Some(x), Some(w)]).expect("a product")[0];
+    g.outputs = g.add_node("sum", op("add"), &[Some(y), Some(b)]).expect("a sum");
+    g
+}
+
+#[test]
+fn programs_on_one_device_share_equal_weights() {
+    let Ok(found) = probe() else { return };
+    let Some((adapter, target)) = found.into_iter().next() else { return };
+    let gpu = Gpu::open(&adapter, target.clone()).expect("a device");
+    let load = |product: f32, sum: f32, residency: Residency| {
+        let mut program = Program::step_per_node(weighted(product, sum), &Tactic::plain(""));
+        program.choose(&Wgpu, &target).expect("tactics");
+        Loaded::new(&gpu, &mut WgpuQueue::new(&gpu), Arc::new(program), residency).expect("loads")
+    };
+    // The memory of the large weight, then that of the small one.
+    let memory = |l: &Loaded<Gpu>| {
+        let mut all: Vec<_> =
+            l.program.weights().map(|(v, t)| (t.bytes().len(), l.weights.range(v).cloned())).collect();
+        all.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        all.into_iter().map(|(_, range)| range.expect("memory")).collect::<Vec<_>>()
+    };
+    let first = load(1.0, 2.0, Residency::Shared);
+    let (same, other) = (load(1.0, 2.0, Residency::Shared), load(1.0, 3.0, Residency::Shared));
+    let own = load(1.0, 2.0, Residency::Own);
+    let before = memory(&first);
+    assert_eq!(before.len(), 2);
+    assert_eq!(memory(&same), before);
+    let (other, own) = (memory(&other), memory(&own));
+    assert_eq!([other[0] == before[0], other[1] == before[1]], [true, false], "one weight differs");
+    assert!(own.iter().all(|r| !before.contains(r)), "memory of its own");
 }
 
 #[test]

@@ -1,9 +1,8 @@
 //! Choice between the formats that inputs and outputs may have: by the time of the network with each, one tensor at a time.
 
 use super::{Candidates, Packings, count, formats, in_memory};
-use crate::passes::folding::FoldWork;
-use crate::passes::{Notes, PassCx, PassReport};
-use crate::search::{Considered, Formed, GAIN, Given, Search, TRIAL};
+use crate::passes::{PassCx, PassReport};
+use crate::search::{Considered, Formed, GAIN, Given, Search};
 use crate::tuner::Tuner;
 use crate::{BuildConfig, BuildError};
 use kiln_ir::{Graph, Packing};
@@ -58,8 +57,7 @@ pub fn search(
         }
     }
     let (g, config, packings) = formatted(g, cx.config, &chosen)?;
-    let own = PassCx { config: &config, ..cx };
-    let mut search = Search { tuner, cx: own, given: Given::Profiles, considered };
+    let mut search = Search { tuner, cx: cx.with_config(&config), given: Given::Profiles, considered };
     let (formed, passes) = search.build(g)?;
     let considered = search.considered;
     Ok(Attempt { formed, passes, considered, config, packings })
@@ -81,9 +79,8 @@ fn formatted(
 /// The price of the network in these formats; that of a network which the backend refuses is infinite.
 fn price(tuner: &mut Tuner<'_>, cx: PassCx<'_>, g: &Graph, chosen: &Packings) -> Result<Price, BuildError> {
     let (g, config, _) = formatted(g.clone(), cx.config, chosen)?;
-    // Constants and notes of a trial are not kept for the build.
-    let (folding, notes): (FoldWork, Notes) = (cx.folding.clone(), cx.notes.clone());
-    let cx = PassCx { config: &config, folding: &folding, notes: &notes, evaluated: TRIAL, ..cx };
+    let work = cx.work.clone();
+    let cx = cx.with_config(&config).trial(&work);
     let mut search = Search { tuner, cx, given: Given::Profiles, considered: Vec::new() };
     let formed = match search.build(g) {
         Err(BuildError::NoTactic { .. }) => return Ok((usize::MAX, f64::INFINITY)),

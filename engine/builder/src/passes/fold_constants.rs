@@ -52,15 +52,15 @@ fn fold_all(
         if !foldable(g, node, cx.config.fold_limit.min(cx.evaluated)) || !wanted(g, node) {
             continue;
         }
-        if !cx.folding.allows(g, node) {
-            cx.folding.leave(g, node);
+        if !cx.work.folding.allows(g, node) {
+            cx.work.folding.leave(g, node);
             continue;
         }
         if stop::state() == Stop::Now {
             return Err(BuildError::Cancelled);
         }
-        cx.folding.spend(g, node);
-        cx.folding.done(node);
+        cx.work.folding.spend(g, node);
+        cx.work.folding.done(node);
         let weights = stop::catch(|| fold(g, node)).map_err(|_| BuildError::Cancelled)??;
         let inputs: Vec<ValueId> = node.inputs.iter().flatten().copied().collect();
         replace(g, id, weights);
@@ -95,7 +95,7 @@ pub fn constant_layers(g: &Graph, cx: &PassCx<'_>) -> HashSet<NodeId> {
             && pure(node)
             && node.inputs.iter().flatten().all(|&v| g.weight(v).is_some() || made(v))
             && node.outputs.iter().all(|&v| bytes(g, v).is_some_and(|b| b <= cx.config.fold_limit))
-            && cx.folding.allows(g, node)
+            && cx.work.folding.allows(g, node)
         {
             all.insert(id);
         }

@@ -1,6 +1,7 @@
 //! Passes over the graph, one file each, in the order of [`BEFORE_TYPES`] and [`AFTER_TYPES`].
 
 pub(crate) mod canonicalize;
+mod context;
 mod count_loops;
 mod fold_batch_norm;
 mod fold_branches;
@@ -20,28 +21,11 @@ pub(crate) mod sparsity;
 mod transposes;
 mod writer;
 
+pub use context::{PassCx, PassWork};
 pub use notes::Notes;
 
-use crate::{BuildConfig, BuildError};
-use kiln_backend::{Backend, Target};
+use crate::BuildError;
 use kiln_ir::{Graph, Node, ValueId};
-
-/// Context of passes: everything that they know beside the graph.
-#[derive(Clone, Copy)]
-pub struct PassCx<'a> {
-    /// Settings of the build.
-    pub config: &'a BuildConfig,
-    /// Backend that will run the graph; asked whether it runs the layers that a pass wants to make.
-    pub backend: &'a dyn Backend,
-    /// Device that the graph will run on.
-    pub target: &'a Target,
-    /// The work that folding may do.
-    pub folding: &'a folding::FoldWork,
-    /// Constants larger than this, in bytes, are not evaluated: in trials, which take them as constants nevertheless.
-    pub evaluated: u64,
-    /// Notes of passes for the user.
-    pub notes: &'a Notes,
-}
 
 /// A pass: its name, and what it does to a graph. Returns how many changes it made.
 #[derive(Clone, Copy)]

@@ -64,7 +64,9 @@ fn requests(g: &Graph, node: &Node, cx: &PassCx<'_>) -> Result<Vec<(ValueId, DTy
         if obey {
             return Err(refused(format!("output {k} must be {to}, but is {found}; {why}")));
         }
-        cx.notes.add(format!("layer \"{}\": output {k} should be {to} and is {found}: {why}", node.name));
+        cx.work
+            .notes
+            .add(format!("layer \"{}\": output {k} should be {to} and is {found}: {why}", node.name));
     }
     Ok(all)
 }

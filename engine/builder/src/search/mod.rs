@@ -20,9 +20,6 @@ use rewrite::{Rewrite, by_late_patterns, by_patterns, formats, next_class, padde
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-/// Constants of more bytes are not evaluated before a rewrite is taken.
-pub(crate) const TRIAL: u64 = 256 << 10;
-
 /// A rewrite must be faster by this part to be taken.
 pub(crate) const GAIN: f64 = 0.02;
 
@@ -181,10 +178,8 @@ impl Search<'_, '_> {
         if !site.apply(&mut g, &self.cx)? {
             return Ok(None);
         }
-        // Constants that a trial evaluates are not kept for the build.
-        let folding = self.cx.folding.clone();
-        let cx = PassCx { folding: &folding, evaluated: TRIAL, ..self.cx };
-        passes::run_list(&mut g, &cx, passes::CLEAN)?;
+        let work = self.cx.work.clone();
+        passes::run_list(&mut g, &self.cx.trial(&work), passes::CLEAN)?;
         self.form(g).map(Some)
     }
 

@@ -5,8 +5,7 @@
 use crate::ahead::{Spent, compile_all};
 use crate::cache::{CacheStore, Candidate, TimingCache, describe, key};
 use crate::inputs::can_be_timed;
-use crate::passes::Notes;
-use crate::passes::folding::FoldWork;
+use crate::passes::PassWork;
 use crate::points::Ranges;
 use crate::pools;
 use crate::progress::Phases;
@@ -52,10 +51,8 @@ pub struct Tuner<'a> {
     pub notes: Vec<String>,
     /// Time by kind of work.
     pub spent: Spent,
-    /// The work that folding may do.
-    pub folding: &'a FoldWork,
-    /// Notes of passes.
-    pub noted: &'a Notes,
+    /// Work of all passes of the build.
+    pub work: &'a PassWork,
     /// Told of what is done.
     pub(crate) progress: Phases<'a>,
     /// Names of the bodies of control flow that are being built, the innermost last.

@@ -13,9 +13,12 @@ impl ExecutionContext {
     /// stream again. It stays set through a refit.
     ///
     /// The stream may capture a graph, when it is set or later: runs are recorded then, for as many launches of the graph as the caller
-    /// likes. The context has run with the same shapes before, and all inputs and outputs are bound. Control flow, and outputs that are
-    /// inputs or weights, are refused. Such runs have no outputs to take and report no indices out of range. Weights of a later refit do
-    /// not reach the graph.
+    /// likes. The context has run with the same shapes before, and all inputs and outputs are bound. Such runs have no outputs to take and
+    /// report no indices out of range. Weights of a later refit do not reach the graph.
+    ///
+    /// Loops and conditionals become conditional nodes of the caller's graph. Such a graph cannot be a child graph of another one: CUDA
+    /// refuses that. Layers that need the host in a run, and outputs that are inputs or weights, are refused with what to do. So are random
+    /// layers without a seed.
     ///
     /// # Safety
     /// The handle is a stream of the backend's kind (of CUDA a `CUstream` of the device's primary context), or null. It
@@ -125,7 +128,8 @@ impl ExecutionContext {
         address: *mut c_void,
         bytes: u64,
     ) -> Result<(), RuntimeError> {
-        if self.takes_device_memory() {
+        let on_device = self.takes_device_memory();
+        if on_device {
             // SAFETY: as the caller vouches.
             let bound =
                 self.context.require_native().and_then(|native| unsafe { native.bind(port, address, bytes) });
@@ -138,7 +142,9 @@ impl ExecutionContext {
             && let (Some(b), Some(slot)) = (self.bound.get_mut(i), self.slots.get_mut(i))
         {
             *b = !address.is_null();
-            if std::mem::take(&mut slot.stands_in) {
+            // Nobody reads what stands for memory of the device: it serves any address, and making it anew takes as long as a run's start.
+            let serves = on_device && *b;
+            if !serves && std::mem::take(&mut slot.stands_in) {
                 slot.tensor = None;
             }
         }

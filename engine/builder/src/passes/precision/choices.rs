@@ -47,10 +47,10 @@ pub fn choices(g: &Graph, cx: &PassCx<'_>) -> Result<BTreeMap<NodeId, Choice>, B
         }
     }
     if let Some(&to) = config.reduced.iter().find(|&&t| greatest_code(t).is_some()) {
-        asker.note_without_codes(to, cx.notes);
+        asker.note_without_codes(to, &cx.work.notes);
     }
     if asked.is_none() && all.is_empty() {
-        asker.note_unused(cx.notes);
+        asker.note_unused(&cx.work.notes);
     }
     Ok(all)
 }
@@ -87,7 +87,7 @@ impl Asker<'_> {
             }
             (Err(why), _) => {
                 let note = format!("layer \"{}\" should run in {to} and keeps its type: {why}", node.name);
-                self.cx.notes.add(note);
+                self.cx.work.notes.add(note);
                 Ok(open(types, None))
             }
         }

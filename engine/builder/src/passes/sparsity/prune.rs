@@ -24,7 +24,7 @@ fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
         let Some(w) = g.weight(stored) else { continue };
         let change = Change::of(&w.tensor, found.depth);
         if change.share > 0.0 {
-            cx.notes.tell(format!(
+            cx.work.notes.tell(format!(
                 "(Sparsity) pruned the weights of layer \"{}\" to 2:4: {:.1} % of their elements, {:.1} % of their norm, \
                  are lost",
                 node.name,

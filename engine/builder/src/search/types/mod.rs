@@ -10,10 +10,8 @@ mod labels;
 mod units;
 
 use super::{Considered, Formed, Given, Search};
-use crate::passes::folding::FoldWork;
 use crate::passes::precision::{self, Choice, Types};
-use crate::passes::{self, Notes, PassCx, PassReport};
-use crate::search::TRIAL;
+use crate::passes::{self, PassReport};
 use crate::{BuildError, Narrowing, bodies};
 use finished::Times;
 use kiln_ir::{DType, Graph, NodeId};
@@ -85,9 +83,8 @@ impl Search<'_, '_> {
 
     /// The time of the network with these types, searched to the end, and those of its layers. Large constants are not evaluated for it.
     fn time_with(&mut self, g: &Graph, types: &Types) -> Result<(f64, Times), BuildError> {
-        let (folding, notes): (FoldWork, Notes) = (self.cx.folding.clone(), self.cx.notes.clone());
-        let cx = PassCx { folding: &folding, notes: &notes, evaluated: TRIAL, ..self.cx };
-        let given = self.given;
+        let work = self.cx.work.clone();
+        let (cx, given) = (self.cx.trial(&work), self.given);
         let mut search = Search { tuner: &mut *self.tuner, cx, given, considered: Vec::new() };
         let mut typed = g.clone();
         search.with_types(&mut typed, types)?;
@@ -124,7 +121,7 @@ impl Search<'_, '_> {
         for (id, choice) in choices {
             let taken = types.get(id).copied().unwrap_or(DType::F32);
             if let Some(to) = choice.wish.filter(|&t| t != taken) {
-                self.cx.notes.add(format!(
+                self.cx.work.notes.add(format!(
                     "layer \"{}\" should run in {to} and runs in {taken}, which is faster; --precision-constraints prefer or obey \
                      decides for {to}",
                     name(id)
