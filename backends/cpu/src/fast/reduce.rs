@@ -226,10 +226,10 @@ fn summed(x: &[f32], f: impl Fn(f64, f32) -> f64) -> f64 {
         }
     }
     if !rest.is_empty() {
-        let c = short::padded(rest, 0.0);
+        let (c, own) = short::last(x, 0.0);
         for i in 0..LANES {
             let next = f(acc[i], c[i]);
-            acc[i] = if i < rest.len() { next } else { acc[i] };
+            acc[i] = if i >= own.start && i < own.end { next } else { acc[i] };
         }
     }
     let mut width = LANES / 2;
@@ -288,17 +288,11 @@ pub fn min(a: f32, b: f32) -> f32 {
 vectorized! {
     /// The greatest element; NaN if there is one, −∞ of none.
     pub fn greatest(x: &[f32]) -> f32 {
-        let mut acc = [f32::NEG_INFINITY; LANES];
+        let mut acc = [f32::NEG_INFINITY; 4 * LANES];
         let (whole, rest) = x.as_chunks::<{ 4 * LANES }>();
-        if !whole.is_empty() {
-            let mut wide = [f32::NEG_INFINITY; 4 * LANES];
-            for c in whole {
-                for i in 0..4 * LANES {
-                    wide[i] = max(wide[i], c[i]);
-                }
-            }
-            for i in 0..LANES {
-                acc[i] = max(max(wide[i], wide[i + LANES]), max(wide[i + 2 * LANES], wide[i + 3 * LANES]));
+        for c in whole {
+            for i in 0..4 * LANES {
+                acc[i] = max(acc[i], c[i]);
             }
         }
         let (some, rest) = rest.as_chunks::<LANES>();
@@ -308,12 +302,13 @@ vectorized! {
             }
         }
         if !rest.is_empty() {
-            let c = short::padded(rest, f32::NEG_INFINITY);
+            // Elements that come twice change nothing.
+            let (c, _) = short::last(x, f32::NEG_INFINITY);
             for i in 0..LANES {
                 acc[i] = max(acc[i], c[i]);
             }
         }
-        let mut width = LANES / 2;
+        let mut width = 2 * LANES;
         while width > 0 {
             for i in 0..width {
                 acc[i] = max(acc[i], acc[i + width]);
