@@ -1,6 +1,5 @@
 //! Reductions of lines by folds: the lines of a tensor along a run of its axes, whatever their length and however many lie side by side.
 
-use super::reduce::Lines;
 use super::short::{self, FEW};
 use super::simd::vectorized;
 use crate::threads::{self, Parts};
@@ -16,6 +15,22 @@ const SHORT: usize = 32;
 const TASK: usize = 16 << 10;
 /// Elements of a piece of lines that are too few to share. Pieces do not depend on the number of threads, as results then would.
 const PIECE: usize = 64 << 10;
+
+/// Dimensions of a tensor in front of a run of axes, along it, and behind it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lines {
+    pub outer: usize,
+    pub n: usize,
+    pub inner: usize,
+}
+
+impl Lines {
+    /// The lines along axes from `from` to before `to`.
+    pub fn of(shape: &[usize], from: usize, to: usize) -> Lines {
+        let n = |s: &[usize]| s.iter().product::<usize>();
+        Lines { outer: n(&shape[..from]), n: n(&shape[from..to]), inner: n(&shape[to..]) }
+    }
+}
 
 /// A reduction that meets elements in any order.
 pub trait Fold<T> {

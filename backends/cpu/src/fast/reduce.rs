@@ -2,9 +2,9 @@
 
 use super::copy::{self, Map};
 use super::element::{Element, has, with_element};
-use super::lines::{Runs, fold_all};
+use super::lines::{Lines, Runs, fold_all};
 use super::pointwise::math::exp_below;
-use super::reduce_folds::{Exact, Greatest, Least, Magnitudes, Norm, Product, Squares, Sum, Whole};
+use super::reduce_folds::{Exact, Greatest, Least, Magnitudes, Norm, Product, Squares, Sum, Whole, max};
 use super::short;
 use super::simd::vectorized;
 use super::{Floats, NodeCx, Types};
@@ -26,22 +26,6 @@ const COLUMNS: usize = 256;
 /// Whether the kernel covers a node.
 pub fn covers(t: &Types<'_>) -> bool {
     t.input(0).is_some_and(|x| has(x.dtype))
-}
-
-/// Dimensions of a tensor in front of a run of axes, along it, and behind it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Lines {
-    pub outer: usize,
-    pub n: usize,
-    pub inner: usize,
-}
-
-impl Lines {
-    /// The lines along axes from `from` to before `to`.
-    pub fn of(shape: &[usize], from: usize, to: usize) -> Lines {
-        let n = |s: &[usize]| s.iter().product::<usize>();
-        Lines { outer: n(&shape[..from]), n: n(&shape[from..to]), inner: n(&shape[to..]) }
-    }
 }
 
 /// The tensor with the masked axes as one run, copied where they are several, and its lines.
@@ -271,18 +255,6 @@ vectorized! {
         }
         all
     }
-}
-
-/// The greater of two; NaN if either is.
-#[inline(always)]
-pub fn max(a: f32, b: f32) -> f32 {
-    if a > b || a.is_nan() { a } else { b }
-}
-
-/// The lesser of two; NaN if either is.
-#[inline(always)]
-pub fn min(a: f32, b: f32) -> f32 {
-    if a < b || a.is_nan() { a } else { b }
 }
 
 vectorized! {

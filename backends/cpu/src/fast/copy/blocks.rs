@@ -1,7 +1,6 @@
 //! Copies of transposed dimensions, block by block.
 
-use super::TASK;
-use super::maps::{Map, OUTSIDE};
+use super::maps::{Map, OUTSIDE, TASK};
 use super::rows::Copy;
 use crate::fast::turn;
 use crate::threads::{self, Parts};

@@ -1,7 +1,6 @@
 //! Copies row by row along the last dimension.
 
-use super::TASK;
-use super::maps::{Map, OUTSIDE, SHORT};
+use super::maps::{Map, OUTSIDE, SHORT, TASK};
 use super::runs::{Run, few, repeat, repeats, runs};
 use crate::fast::short;
 use crate::threads::{self, Parts};
