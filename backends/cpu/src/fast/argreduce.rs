@@ -2,7 +2,7 @@
 
 use super::element::{Element, has, with_element};
 use super::lines::Fold;
-use super::reduce::Lines;
+use super::lines::Lines;
 use super::reduce_folds::{Product, Sum, Whole};
 use super::simd::vectorized;
 use super::{NodeCx, Types};

@@ -2,7 +2,7 @@
 
 use super::argreduce::places;
 use super::element::{Element, with_element};
-use super::reduce::Lines;
+use super::lines::Lines;
 use super::{Kernel, NodeCx, TABLES, kernel};
 use crate::threads;
 use crate::value::Out;

@@ -1,7 +1,6 @@
 //! Reductions of lines by folds: the lines of a tensor along a run of its axes, whatever their length and however many lie side by side.
 
-use super::reduce::Lines;
-use super::short;
+use super::short::{self, FEW};
 use super::simd::vectorized;
 use crate::threads::{self, Parts};
 use kiln_backend::stop::Checkpoints;
@@ -16,6 +15,22 @@ const SHORT: usize = 32;
 const TASK: usize = 16 << 10;
 /// Elements of a piece of lines that are too few to share. Pieces do not depend on the number of threads, as results then would.
 const PIECE: usize = 64 << 10;
+
+/// Dimensions of a tensor in front of a run of axes, along it, and behind it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lines {
+    pub outer: usize,
+    pub n: usize,
+    pub inner: usize,
+}
+
+impl Lines {
+    /// The lines along axes from `from` to before `to`.
+    pub fn of(shape: &[usize], from: usize, to: usize) -> Lines {
+        let n = |s: &[usize]| s.iter().product::<usize>();
+        Lines { outer: n(&shape[..from]), n: n(&shape[from..to]), inner: n(&shape[to..]) }
+    }
+}
 
 /// A reduction that meets elements in any order.
 pub trait Fold<T> {
@@ -236,29 +251,40 @@ vectorized! {
 }
 
 vectorized! {
-    /// Folds a line, in sums that the compiler keeps in vectors.
+    /// Folds a line.
     fn line<T: Copy, F: Fold<T>>(x: &[T]) -> F::Acc {
-        const LANES: usize = 32;
-        let mut acc = [F::START; LANES];
-        let (whole, rest) = x.as_chunks::<LANES>();
-        for x in whole {
-            for i in 0..LANES {
-                acc[i] = F::step(acc[i], x[i]);
-            }
+        // As many states as hide the time of a step, of which all fit registers.
+        match size_of::<F::Acc>() {
+            0..=4 => by_lanes::<T, F, 128>(x),
+            _ => by_lanes::<T, F, 32>(x),
         }
-        let mut width = LANES / 2;
-        while width > 0 {
-            for i in 0..width {
-                acc[i] = F::join(acc[i], acc[i + width]);
-            }
-            width /= 2;
-        }
-        let mut all = acc[0];
-        for &x in rest {
-            all = F::step(all, x);
-        }
-        all
     }
+}
+
+/// Folds a line, in states that the compiler keeps in vectors.
+#[inline(always)]
+fn by_lanes<T: Copy, F: Fold<T>, const LANES: usize>(x: &[T]) -> F::Acc {
+    let mut acc = [F::START; LANES];
+    let (whole, rest) = x.as_chunks::<LANES>();
+    for x in whole {
+        for i in 0..LANES {
+            acc[i] = F::step(acc[i], x[i]);
+        }
+    }
+    let (some, rest) = rest.as_chunks::<FEW>();
+    for x in some {
+        for i in 0..FEW {
+            acc[i] = F::step(acc[i], x[i]);
+        }
+    }
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            acc[i] = F::join(acc[i], acc[i + width]);
+        }
+        width /= 2;
+    }
+    rest.iter().fold(acc[0], |all, &x| F::step(all, x))
 }
 
 vectorized! {

@@ -1,6 +1,6 @@
 //! Normalizations that [`super::rows`] leaves: `lp_norm`, layers whose scale is not a row, and vectors without a dimension of channels.
 
-use super::reduce::Lines;
+use super::lines::Lines;
 use super::{Floats, Kernel, NodeCx, TABLES, kernel};
 use crate::threads;
 use kiln_backend::BackendError;

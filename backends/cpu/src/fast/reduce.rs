@@ -2,9 +2,9 @@
 
 use super::copy::{self, Map};
 use super::element::{Element, has, with_element};
-use super::lines::{Runs, fold_all};
+use super::lines::{Lines, Runs, fold_all};
 use super::pointwise::math::exp_below;
-use super::reduce_folds::{Exact, Greatest, Least, Magnitudes, Norm, Product, Squares, Sum, Whole};
+use super::reduce_folds::{Exact, Greatest, Least, Magnitudes, Norm, Product, Squares, Sum, Whole, max};
 use super::short;
 use super::simd::vectorized;
 use super::{Floats, NodeCx, Types};
@@ -26,22 +26,6 @@ const COLUMNS: usize = 256;
 /// Whether the kernel covers a node.
 pub fn covers(t: &Types<'_>) -> bool {
     t.input(0).is_some_and(|x| has(x.dtype))
-}
-
-/// Dimensions of a tensor in front of a run of axes, along it, and behind it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Lines {
-    pub outer: usize,
-    pub n: usize,
-    pub inner: usize,
-}
-
-impl Lines {
-    /// The lines along axes from `from` to before `to`.
-    pub fn of(shape: &[usize], from: usize, to: usize) -> Lines {
-        let n = |s: &[usize]| s.iter().product::<usize>();
-        Lines { outer: n(&shape[..from]), n: n(&shape[from..to]), inner: n(&shape[to..]) }
-    }
 }
 
 /// The tensor with the masked axes as one run, copied where they are several, and its lines.
@@ -226,10 +210,10 @@ fn summed(x: &[f32], f: impl Fn(f64, f32) -> f64) -> f64 {
         }
     }
     if !rest.is_empty() {
-        let c = short::padded(rest, 0.0);
+        let (c, own) = short::last(x, 0.0);
         for i in 0..LANES {
             let next = f(acc[i], c[i]);
-            acc[i] = if i < rest.len() { next } else { acc[i] };
+            acc[i] = if i >= own.start && i < own.end { next } else { acc[i] };
         }
     }
     let mut width = LANES / 2;
@@ -273,32 +257,14 @@ vectorized! {
     }
 }
 
-/// The greater of two; NaN if either is.
-#[inline(always)]
-pub fn max(a: f32, b: f32) -> f32 {
-    if a > b || a.is_nan() { a } else { b }
-}
-
-/// The lesser of two; NaN if either is.
-#[inline(always)]
-pub fn min(a: f32, b: f32) -> f32 {
-    if a < b || a.is_nan() { a } else { b }
-}
-
 vectorized! {
     /// The greatest element; NaN if there is one, −∞ of none.
     pub fn greatest(x: &[f32]) -> f32 {
-        let mut acc = [f32::NEG_INFINITY; LANES];
+        let mut acc = [f32::NEG_INFINITY; 4 * LANES];
         let (whole, rest) = x.as_chunks::<{ 4 * LANES }>();
-        if !whole.is_empty() {
-            let mut wide = [f32::NEG_INFINITY; 4 * LANES];
-            for c in whole {
-                for i in 0..4 * LANES {
-                    wide[i] = max(wide[i], c[i]);
-                }
-            }
-            for i in 0..LANES {
-                acc[i] = max(max(wide[i], wide[i + LANES]), max(wide[i + 2 * LANES], wide[i + 3 * LANES]));
+        for c in whole {
+            for i in 0..4 * LANES {
+                acc[i] = max(acc[i], c[i]);
             }
         }
         let (some, rest) = rest.as_chunks::<LANES>();
@@ -308,12 +274,13 @@ vectorized! {
             }
         }
         if !rest.is_empty() {
-            let c = short::padded(rest, f32::NEG_INFINITY);
+            // Elements that come twice change nothing.
+            let (c, _) = short::last(x, f32::NEG_INFINITY);
             for i in 0..LANES {
                 acc[i] = max(acc[i], c[i]);
             }
         }
-        let mut width = LANES / 2;
+        let mut width = 2 * LANES;
         while width > 0 {
             for i in 0..width {
                 acc[i] = max(acc[i], acc[i + width]);

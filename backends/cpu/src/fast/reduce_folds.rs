@@ -2,7 +2,18 @@
 
 use super::element::Element;
 use super::lines::Fold;
-use super::reduce::{max, min};
+
+/// The greater of two; NaN if either is.
+#[inline(always)]
+pub fn max(a: f32, b: f32) -> f32 {
+    if a > b || a.is_nan() { a } else { b }
+}
+
+/// The lesser of two; NaN if either is.
+#[inline(always)]
+pub fn min(a: f32, b: f32) -> f32 {
+    if a < b || a.is_nan() { a } else { b }
+}
 
 /// An integer type that wraps.
 pub trait Whole: Element + Ord {

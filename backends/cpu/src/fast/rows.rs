@@ -1,7 +1,8 @@
 //! Operators along one axis, or along the last ones: `softmax`, `log_softmax`, and normalizations.
 
+use super::lines::Lines;
 use super::pointwise::math::exp_below;
-use super::reduce::{Lines, add, add_exps, greatest, greatest_rows, sum, sum_deviations, sum_exp};
+use super::reduce::{add, add_exps, greatest, greatest_rows, sum, sum_deviations, sum_exp};
 use super::short::{self, FEW};
 use super::simd::vectorized;
 use super::{NodeCx, Types};

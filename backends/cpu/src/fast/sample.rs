@@ -2,7 +2,7 @@
 
 use super::copy::{self, Map};
 use super::element::with_element;
-use super::reduce::Lines;
+use super::lines::Lines;
 use super::simd::vectorized;
 use super::{NodeCx, Types};
 use crate::threads::{self, Parts};

@@ -42,6 +42,17 @@ pub fn padded<T: Copy>(few: &[T], others: T) -> [T; FEW] {
     all
 }
 
+/// The last elements of a slice that whole vectors in front of them leave over, and their places in the vector: the slice's own last
+/// vector where it is long enough, as memory that was just written in parts is slow to read as one.
+#[inline(always)]
+pub fn last<T: Copy>(x: &[T], others: T) -> ([T; FEW], std::ops::Range<usize>) {
+    let rest = x.len() % FEW;
+    match x.last_chunk::<FEW>() {
+        Some(own) => (*own, FEW - rest..FEW),
+        None => (padded(x, others), 0..rest),
+    }
+}
+
 /// Writes the first elements, fewer than [`FEW`].
 #[inline(always)]
 pub fn put<T: Copy>(all: &[T; FEW], few: &mut [T]) {
@@ -121,6 +132,11 @@ mod tests {
             let few: Vec<u8> = (1..=n as u8).collect();
             let all = super::padded(&few, 99);
             assert!(all[..n] == few && all[n..].iter().all(|&x| x == 99), "{all:?}");
+            let (end, at) = super::last(&few, 99);
+            assert_eq!(end[at], few);
+            let long: Vec<u8> = (0..32 + n as u8).collect();
+            let (end, at) = super::last(&long, 99);
+            assert_eq!(end[at], long[32..]);
             let mut back = vec![0; n];
             super::put(&all, &mut back);
             assert_eq!(back, few);

@@ -1,7 +1,7 @@
 //! `dft` and `stft` by fast transforms of any length, in f64.
 
 use super::NodeCx;
-use super::reduce::Lines;
+use super::lines::Lines;
 use crate::threads::{self, Parts};
 use kiln_backend::BackendError;
 use kiln_backend::stop::Checkpoints;

@@ -1,32 +1,32 @@
 //! Transposes of small square blocks, as many elements wide as a vector of 16 bytes has.
 
-/// Writes the columns of a block as its rows. Both have as many elements as 16 bytes hold, of 1, 2, 4 or 8 bytes.
+/// Writes columns from element `r` on as rows from element `c` on. There are as many of both, and as many elements of each are written, as
+/// 16 bytes hold of 1, 2, 4 or 8 bytes.
 #[inline(always)]
-pub fn turned<'f, 't, const N: usize>(
-    column: impl Fn(usize) -> &'f [[u8; N]],
-    mut row: impl FnMut(usize) -> &'t mut [[u8; N]],
-) {
+pub fn turned<const N: usize>(columns: &[&[[u8; N]]], r: usize, rows: &mut [&mut [[u8; N]]], c: usize) {
     match N {
-        1 => block::<N, 16>(&column, &mut row),
-        2 => block::<N, 8>(&column, &mut row),
-        4 => block::<N, 4>(&column, &mut row),
-        _ => block::<N, 2>(&column, &mut row),
+        1 => block::<N, 16>(columns, r, rows, c),
+        2 => block::<N, 8>(columns, r, rows, c),
+        4 => block::<N, 4>(columns, r, rows, c),
+        _ => block::<N, 2>(columns, r, rows, c),
     }
 }
 
 #[inline(always)]
-fn block<'f, 't, const N: usize, const K: usize>(
-    column: &impl Fn(usize) -> &'f [[u8; N]],
-    row: &mut impl FnMut(usize) -> &'t mut [[u8; N]],
+fn block<const N: usize, const K: usize>(
+    columns: &[&[[u8; N]]],
+    r: usize,
+    rows: &mut [&mut [[u8; N]]],
+    c: usize,
 ) {
     let mut all = [[0u8; 16]; K];
-    for (j, to) in all.iter_mut().enumerate() {
-        if let Some(from) = column(j).as_flattened().first_chunk() {
+    for (to, column) in all.iter_mut().zip(columns) {
+        if let Some(from) = column[r..].as_flattened().first_chunk() {
             *to = *from;
         }
     }
-    for (i, from) in turn::<N, K>(all).iter().enumerate() {
-        if let Some(to) = row(i).as_flattened_mut().first_chunk_mut() {
+    for (from, row) in turn::<N, K>(all).iter().zip(rows) {
+        if let Some(to) = row[c..].as_flattened_mut().first_chunk_mut() {
             *to = *from;
         }
     }
@@ -74,15 +74,17 @@ mod tests {
 
     fn check<const N: usize>() {
         let k = 16 / N;
-        let element = |i: usize, j: usize| -> [u8; N] { std::array::from_fn(|b| (i * 61 + j * 7 + b) as u8) };
-        let columns: Vec<Vec<[u8; N]>> = (0..k).map(|j| (0..k).map(|i| element(i, j)).collect()).collect();
-        let mut rows = vec![vec![[0u8; N]; k]; k];
-        {
-            let mut parts: Vec<Option<&mut [[u8; N]]>> = rows.iter_mut().map(|r| Some(&mut r[..])).collect();
-            turned(|j| &columns[j][..], |i| parts[i].take().unwrap());
-        }
+        let element = |i: usize, j: usize| -> [u8; N] {
+            std::array::from_fn(|b| i.wrapping_mul(61).wrapping_add(j * 7 + b) as u8)
+        };
+        let columns: Vec<Vec<[u8; N]>> =
+            (0..k).map(|j| (0..k + 3).map(|i| element(i.wrapping_sub(3), j)).collect()).collect();
+        let columns: Vec<&[[u8; N]]> = columns.iter().map(Vec::as_slice).collect();
+        let mut rows = vec![vec![[0u8; N]; k + 1]; k];
+        let mut to: Vec<&mut [[u8; N]]> = rows.iter_mut().map(Vec::as_mut_slice).collect();
+        turned(&columns, 3, &mut to, 1);
         for (i, row) in rows.iter().enumerate() {
-            assert!(row.iter().enumerate().all(|(j, x)| *x == element(i, j)), "{row:?}");
+            assert!(row[1..].iter().enumerate().all(|(j, x)| *x == element(i, j)), "{row:?}");
         }
     }
 

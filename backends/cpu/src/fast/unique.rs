@@ -1,7 +1,7 @@
 //! `unique`: slices in the order of their elements, equal neighbours as one.
 
 use super::element::{Element, has, with_element};
-use super::reduce::Lines;
+use super::lines::Lines;
 use super::{Kernel, NodeCx, TABLES, Types, kernel};
 use crate::value::{Out, Val};
 use kiln_backend::BackendError;

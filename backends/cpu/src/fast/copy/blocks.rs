@@ -1,7 +1,6 @@
 //! Copies of transposed dimensions, block by block.
 
-use super::TASK;
-use super::maps::{Map, OUTSIDE};
+use super::maps::{Map, OUTSIDE, TASK};
 use super::rows::Copy;
 use crate::fast::turn;
 use crate::threads::{self, Parts};
@@ -33,19 +32,21 @@ impl<const N: usize> Copy<'_, N> {
         // Elements of a vector; those of 16 bytes are copied one by one.
         let whole = 16 / N;
         let (high, wide) = if N == 16 { (0, 0) } else { (rows - rows % whole, columns - columns % whole) };
+        let mut to: [&mut [[u8; N]]; BLOCK] =
+            std::array::from_fn(|i| if i < rows { row(i) } else { Default::default() });
         for c in (0..wide).step_by(whole) {
+            let columns: [&[[u8; N]]; BLOCK] = std::array::from_fn(|j| {
+                let from = (first + (c + j) as isize * step) as usize;
+                if j < whole { &self.from[from..from + rows] } else { Default::default() }
+            });
             for r in (0..high).step_by(whole) {
-                let column = |j: usize| {
-                    let from = (first + (c + j) as isize * step) as usize + r;
-                    &self.from[from..from + whole]
-                };
-                turn::turned(column, |i| &mut row(r + i)[c..c + whole]);
+                turn::turned(&columns[..whole], r, &mut to[r..r + whole], c);
             }
         }
         let element = |i: usize, j: usize| self.from[(first + j as isize * step) as usize + i];
-        for i in 0..rows {
+        for (i, to) in to.iter_mut().enumerate().take(rows) {
             let from = if i < high { wide } else { 0 };
-            row(i).iter_mut().enumerate().skip(from).for_each(|(j, y)| *y = element(i, j));
+            to.iter_mut().enumerate().skip(from).for_each(|(j, y)| *y = element(i, j));
         }
     }
 

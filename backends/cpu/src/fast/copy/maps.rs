@@ -8,8 +8,8 @@ pub const OUTSIDE: isize = isize::MIN;
 pub const SHORT: usize = 64;
 /// Places from which on a dimension with edges has no table.
 const LONG: usize = 256;
-/// Places of a table that takes in the dimension behind it at most.
-const TABLE: usize = 16 << 10;
+/// Elements that one task copies at least.
+pub const TASK: usize = 16 << 10;
 
 /// The places along one dimension of the result, relative to the first.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,7 +118,7 @@ fn neighbours(t: &[isize], n: usize) -> Vec<isize> {
 /// Whether a table, with `n` neighbours at each of its places, is mostly one stretch, and not long.
 fn continues(t: &[isize], n: usize) -> bool {
     let joined = t.windows(2).filter(|w| w[0] != OUTSIDE && w[1] == w[0] + n as isize).count();
-    n < SHORT && t.len() <= TABLE && 2 * joined > t.len()
+    n < SHORT && t.len() <= TASK && 2 * joined > t.len()
 }
 
 /// A table of equal steps as such; its first place moves to the base.

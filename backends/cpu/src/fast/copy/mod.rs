@@ -12,11 +12,9 @@ use crate::value::Out;
 use kiln_backend::BackendError;
 use kiln_backend::stop::Checkpoints;
 pub use maps::Map;
-use maps::{SHORT, merged, widened};
+use maps::{SHORT, TASK, merged, widened};
 use rows::Copy;
 
-/// Elements that one task copies at least.
-const TASK: usize = 16 << 10;
 /// Elements of a block up to which copies of it are made by doubling.
 const DOUBLED: usize = 512;
 

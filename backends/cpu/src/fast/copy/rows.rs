@@ -1,7 +1,6 @@
 //! Copies row by row along the last dimension.
 
-use super::TASK;
-use super::maps::{Map, OUTSIDE, SHORT};
+use super::maps::{Map, OUTSIDE, SHORT, TASK};
 use super::runs::{Run, few, repeat, repeats, runs};
 use crate::fast::short;
 use crate::threads::{self, Parts};
@@ -221,19 +220,10 @@ impl<const N: usize> Copy<'_, N> {
             match r.step {
                 1 => short::copy::<[u8; N], 16>(&self.from[start as usize..start as usize + to.len()], to),
                 0 => to.fill(self.from[start as usize]),
-                s => {
-                    let (step, start) = (s.unsigned_abs(), start as usize);
-                    match s > 0 {
-                        true => to
-                            .iter_mut()
-                            .zip(self.from[start..].iter().step_by(step))
-                            .for_each(|(y, x)| *y = *x),
-                        false => {
-                            let from = self.from[..=start].iter().rev().step_by(step);
-                            to.iter_mut().zip(from).for_each(|(y, x)| *y = *x);
-                        }
-                    }
-                }
+                // By index: iterators that step divide before they begin.
+                s => to.iter_mut().enumerate().for_each(|(i, y)| {
+                    *y = self.from[(start + i as isize * s) as usize];
+                }),
             }
         }
     }
