@@ -70,7 +70,7 @@ mod tests {
     use kiln_ir::Attrs;
     use kiln_ops::quantize::{DEQUANTIZE, QUANTIZE};
 
-    /// What is printed for the instructions of an operator.
+    /// The forms of an operator's instructions that have one.
     fn printed(op: kiln_ir::OpName, attrs: Attrs, types: &[DType]) -> Vec<String> {
         let op = kiln_ir::Op::new(op, attrs).unwrap_or_else(|e| panic!("{e}"));
         let e = op

@@ -115,7 +115,7 @@ fn summed(view: &View<'_>, node: &Node, rank: usize) -> Option<[i64; 2]> {
     (node.op.is(CONV) && alone && unpadded && explicit && whole).then_some([1, 1])
 }
 
-/// What a value repeats at every position: of an image at all pixels, of a matrix in all rows.
+/// The value that another repeats at every position: of an image at all pixels, of a matrix in all rows.
 fn same_everywhere(view: &View<'_>, v: ValueId, image: bool) -> Option<ValueId> {
     let (_, node) = view.g.producer(v).filter(|(_, n)| n.op.is(EXPAND) || n.op.is(TILE))?;
     let source = input(node, 0)?;

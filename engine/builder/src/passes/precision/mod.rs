@@ -49,7 +49,7 @@ pub fn apply(g: &mut Graph, cx: &PassCx<'_>, types: &Types) -> Result<usize, Bui
         return Ok(0);
     }
     let permitted: Vec<DType> = permitted.iter().copied().filter(|&t| greatest_code(t).is_none()).collect();
-    let mut changes = quantize::apply(g, cx, types)?;
+    let mut changes = quantize::apply(g, cx, types)? + stored::apply(g, cx, types)?;
     let uses = g.uses();
     let mut moved = Moved::default();
     let mut order = Vec::with_capacity(g.order().len());

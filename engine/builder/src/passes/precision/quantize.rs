@@ -6,7 +6,7 @@
 use super::super::patterns::constant;
 use super::super::writer::Writer;
 use super::ranges::{TensorRange, activations, greatest_code, multiplies, range_of};
-use super::{PassCx, Types, stored};
+use super::{PassCx, Types};
 use crate::{BuildError, Refit};
 use kiln_backend::range_name;
 use kiln_ir::{Attrs, DType, Graph, IrError, Node, NodeId, Tensor, ValueId};
@@ -22,14 +22,13 @@ const LEAST_STEP: f64 = 1e-30;
 
 /// Puts codes in front of the layers that run on them. Returns how many operands have them.
 pub fn apply(g: &mut Graph, cx: &PassCx<'_>, types: &Types) -> Result<usize, BuildError> {
+    codes(types).into_iter().map(|code| apply_type(g, cx, types, code)).sum()
+}
+
+/// The types of codes that layers run on.
+pub fn codes(types: &Types) -> Vec<Code> {
     let wanted: BTreeSet<DType> = types.values().copied().collect();
-    let mut count = 0;
-    for to in wanted {
-        if let Some(greatest) = greatest_code(to) {
-            count += apply_type(g, cx, types, Code { to, greatest })?;
-        }
-    }
-    Ok(count)
+    wanted.into_iter().filter_map(|to| Some(Code { to, greatest: greatest_code(to)? })).collect()
 }
 
 /// A type of codes, and the greatest.
@@ -85,7 +84,7 @@ fn apply_type(g: &mut Graph, cx: &PassCx<'_>, types: &Types, code: Code) -> Resu
             n.meta.precision = None;
         }
     }
-    Ok(count + stored::round(g, cx, types, code)?)
+    Ok(count)
 }
 
 /// The step between codes of a value by its range; `None` where none is known.

@@ -3,7 +3,7 @@
 //! A layer on codes dequantizes its sums in registers. What follows in the same kernel reads them there; other readers go through memory.
 //! Those are layers that have no form on codes, and sums of several such results, of which a kernel holds but the last.
 
-use super::quantize::{Code, replace, rounded, step_of_range};
+use super::quantize::{Code, codes, replace, rounded, step_of_range};
 use super::ranges::{activations, multiplies, range_of};
 use super::{PassCx, Types, host};
 use crate::BuildError;
@@ -20,8 +20,12 @@ enum Form {
     Half(DType),
 }
 
-/// Rounds what layers of this type of codes leave in memory. Returns the number of values.
-pub fn round(g: &mut Graph, cx: &PassCx<'_>, types: &Types, code: Code) -> Result<usize, BuildError> {
+/// Rounds what layers on codes leave in memory. Returns the number of values.
+pub fn apply(g: &mut Graph, cx: &PassCx<'_>, types: &Types) -> Result<usize, BuildError> {
+    codes(types).into_iter().map(|code| round(g, cx, types, code)).sum()
+}
+
+fn round(g: &mut Graph, cx: &PassCx<'_>, types: &Types, code: Code) -> Result<usize, BuildError> {
     let permitted = &cx.config.reduced;
     let half = permitted.iter().copied().find(|t| matches!(t, DType::F16 | DType::BF16)).map(Form::Half);
     let chosen = |id: &NodeId| types.get(id) == Some(&code.to);
@@ -66,7 +70,7 @@ pub fn round(g: &mut Graph, cx: &PassCx<'_>, types: &Types, code: Code) -> Resul
     Ok(count)
 }
 
-/// Where a value is before it is stored.
+/// The place of a value before it is stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// In registers of the product or convolution at this position of the order.
