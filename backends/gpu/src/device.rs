@@ -92,9 +92,9 @@ pub trait Queue: Send {
     /// Copies any number of bytes: waits, so that the memory for transfers stays bounded.
     fn store(&mut self, to: &Self::Range, bytes: &[u8]) -> Result<(), BackendError>;
 
-    /// Copies any number of bytes to several ranges, as [`Queue::store`] does to one.
-    fn store_all(&mut self, parts: &[(Self::Range, &[u8])]) -> Result<(), BackendError> {
-        parts.iter().try_for_each(|(to, bytes)| self.store(to, bytes))
+    /// Copies any number of bytes to several ranges, as [`Queue::store`] does to one. The ranges of each list lie in one buffer.
+    fn store_all(&mut self, buffers: &[Vec<(Self::Range, &[u8])>]) -> Result<(), BackendError> {
+        buffers.iter().flatten().try_for_each(|(to, bytes)| self.store(to, bytes))
     }
 
     /// Copies the first bytes of a range; nothing where both are the same.

@@ -126,7 +126,8 @@ fn filled<D: Device>(queue: &mut D::Queue, packs: &[&Pack<'_>]) -> Result<Vec<Ar
     for pack in packs {
         let buffer = queue.allocate("weights", pack.size)?;
         let parts = pack.parts.iter();
-        stored.extend(parts.map(|(offset, bytes)| (buffer.range(*offset, bytes.len() as u64), *bytes)));
+        let parts = parts.map(|(offset, bytes)| (buffer.range(*offset, bytes.len() as u64), *bytes));
+        stored.push(parts.collect::<Vec<_>>());
         buffers.push(Arc::new(buffer));
     }
     queue.store_all(&stored)?;

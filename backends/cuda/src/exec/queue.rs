@@ -158,15 +158,15 @@ impl Queue for CudaQueue {
         Ok(self.stream.synchronize()?)
     }
 
-    fn store_all(&mut self, parts: &[(Range, &[u8])]) -> Result<(), BackendError> {
-        let half = parts.iter().map(|(_, bytes)| bytes.len()).sum::<usize>().min(HALF);
+    fn store_all(&mut self, buffers: &[Vec<(Range, &[u8])>]) -> Result<(), BackendError> {
+        let half = buffers.iter().flatten().map(|(_, bytes)| bytes.len()).sum::<usize>().min(HALF);
         if half == 0 {
             return Ok(());
         }
         self.stream.synchronize()?;
         let sent = [Event::new(&self.stream.gpu, false)?, Event::new(&self.stream.gpu, false)?];
         let staging = Self::pinned(&self.stream, &mut self.staging, &mut self.allocations, 2 * half)?;
-        for (k, piece) in uploads::pieces(parts, half).into_iter().enumerate() {
+        for (k, piece) in uploads::pieces(buffers, half).into_iter().enumerate() {
             let (start, sent) = (k % 2 * half, &sent[k % 2]);
             if k >= 2 {
                 sent.wait()?;

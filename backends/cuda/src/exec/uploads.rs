@@ -1,8 +1,9 @@
-//! Uploads of many ranges, cut into pieces that fit page-locked memory. Ranges that lie close together on the device are one copy.
+//! Uploads of many ranges, cut into pieces that fit page-locked memory. Ranges of a buffer that lie close together are one copy. Buffers
+//! may be neighbours on the device, but the driver refuses copies to two of them.
 
 use super::memory::Range;
 
-/// Bytes between two ranges that are copied with them: less than one buffer is apart from another.
+/// Bytes between two ranges of a buffer that are copied with them, at most: what aligns the second.
 const GAP: u64 = 255;
 
 /// Parts of an upload that are in page-locked memory at the same time.
@@ -16,9 +17,9 @@ pub struct Piece<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// Adds bytes for an address, as many as there is room for. Returns their number.
-    fn add(&mut self, to: u64, bytes: &'a [u8], room: usize) -> usize {
-        let gap = self.copies.last().and_then(|&(at, from, n)| {
+    /// Adds bytes for an address, as many as there is room for, to the last copy if they are `near` it. Returns their number.
+    fn add(&mut self, to: u64, bytes: &'a [u8], room: usize, near: bool) -> usize {
+        let gap = self.copies.last().filter(|_| near).and_then(|&(at, from, n)| {
             let gap = to.checked_sub(from + n as u64).filter(|g| *g <= GAP)? as usize;
             (at + n == self.filled).then_some(gap)
         });
@@ -37,13 +38,14 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// The pieces, each of at most `room` bytes, which is not 0.
-pub fn pieces<'a>(parts: &[(Range, &'a [u8])], room: usize) -> Vec<Piece<'a>> {
+/// The pieces, each of at most `room` bytes, which is not 0. Each list is that of one buffer.
+pub fn pieces<'a>(buffers: &[Vec<(Range, &'a [u8])>], room: usize) -> Vec<Piece<'a>> {
     let (mut out, mut last) = (Vec::new(), Piece::default());
-    for &(to, bytes) in parts {
+    let parts = buffers.iter().flat_map(|parts| parts.iter().enumerate());
+    for (k, &(to, bytes)) in parts {
         let (mut to, mut rest) = (to.address, bytes);
         while !rest.is_empty() {
-            let n = last.add(to, rest, room);
+            let n = last.add(to, rest, room, k > 0);
             (to, rest) = (to + n as u64, rest.get(n..).unwrap_or_default());
             if !rest.is_empty() {
                 out.push(std::mem::take(&mut last));
@@ -64,13 +66,13 @@ mod tests {
     fn neighbours_are_one_copy_and_long_ranges_are_cut() {
         let bytes: Vec<u8> = (0..100).collect();
         let range = |address, n: u64| Range { address, size: n };
-        let parts = [
+        let parts = vec![
             (range(1000, 10), &bytes[..10]),
             (range(1016, 4), &bytes[10..14]),
             (range(9000, 50), &bytes[14..64]),
             (range(500, 0), &bytes[..0]),
         ];
-        let found = pieces(&parts, 32);
+        let found = pieces(&[parts], 32);
         assert_eq!(found.len(), 3);
         assert_eq!(found[0].copies, [(0, 1000, 20), (20, 9000, 12)]);
         assert_eq!(found[0].parts, [(0, &bytes[..10]), (16, &bytes[10..14]), (20, &bytes[14..26])]);
@@ -78,5 +80,15 @@ mod tests {
         assert_eq!(found[2].copies, [(0, 9044, 6)]);
         assert_eq!(found[2].parts, [(0, &bytes[58..64])]);
         assert!(pieces(&[], 8).is_empty());
+    }
+    #[test]
+    fn neighbouring_buffers_are_copied_apart() {
+        let bytes = [7u8; 24];
+        let range = |address, n: u64| Range { address, size: n };
+        let first = vec![(range(1024, 8), &bytes[..8]), (range(1040, 8), &bytes[8..16])];
+        let second = vec![(range(1048, 8), &bytes[16..])];
+        let found = pieces(&[first, second], 100);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].copies, [(0, 1024, 24), (24, 1048, 8)]);
     }
 }
