@@ -1,5 +1,6 @@
 //! Times of candidates on the device.
 
+use super::freed::return_freed;
 use super::{Site, Tuner};
 use crate::BuildError;
 use crate::cache::{Candidate, Entry, describe};
@@ -85,6 +86,7 @@ impl Tuner<'_> {
                     inputs: &inputs,
                     samples: count,
                 };
+                return_freed(&inputs);
                 match device.time(&request) {
                     Ok(t) if round > 0 => samples[i].extend(t),
                     Ok(_) => {}

@@ -20,6 +20,7 @@ use std::time::Instant;
 
 mod bounds;
 mod cases;
+mod freed;
 mod measure;
 mod whole;
 
