@@ -121,8 +121,17 @@ impl Driver {
                 return None;
             }
             done("cuGraphInstantiate", make(&mut launchable, graph, 0));
+            let destroy: unsafe extern "C" fn(Handle) -> c_int = self.get("cuGraphDestroy");
+            done("cuGraphDestroy", destroy(graph));
         }
         Some(Launchable(launchable))
+    }
+
+    /// Destroys a graph, as callers do before the engine whose kernels are in it goes.
+    pub fn destroy(&self, graph: Launchable) {
+        let f: unsafe extern "C" fn(Handle) -> c_int = self.get("cuGraphExecDestroy");
+        // SAFETY: the graph is alive, and no launch of it is in flight: `launch` waits.
+        done("cuGraphExecDestroy", unsafe { f(graph.0) });
     }
 
     /// Launches a graph in the test's stream, and waits.

@@ -171,6 +171,7 @@ fn graphs_of_the_caller_decide_in_each_launch() {
             }
         }
     }
+    graphs.into_iter().for_each(|g| driver.destroy(g));
     // Runs outside of graphs go on.
     sets.write(1, &inputs(9, 5, true));
     context.enqueue().unwrap();
@@ -197,7 +198,8 @@ fn runs_that_need_the_host_are_refused_with_the_layer_and_what_to_do() {
     sets.write(0, &inputs(1, 2, true));
     let refused = |context: &mut ExecutionContext| {
         let mut error: Option<RuntimeError> = None;
-        driver.captured(|| error = context.enqueue().err());
+        let graph = driver.captured(|| error = context.enqueue().err());
+        graph.into_iter().for_each(|g| driver.destroy(g));
         error.unwrap().to_string()
     };
     let never_run = refused(&mut context);

@@ -50,14 +50,23 @@ pub struct Pool {
 struct Sizes {
     /// The operation that takes buffers now.
     operation: u32,
-    /// Purposes of buffers and lines of the largest, by operation.
-    lines: HashMap<u32, Vec<(String, usize)>>,
+    /// Purposes of buffers, with lines of the largest and the number of the last, by operation.
+    lines: HashMap<u32, Vec<(String, (usize, u64))>>,
 }
 
+/// Free buffers by their lines and numbers.
 #[derive(Default)]
 struct Free {
-    by_size: BTreeMap<usize, Vec<Lines>>,
+    all: BTreeMap<(usize, u64), Lines>,
     lines: usize,
+}
+
+impl Free {
+    fn take(&mut self, key: (usize, u64)) -> Option<Lines> {
+        let found = self.all.remove(&key)?;
+        self.lines -= key.0;
+        Some(found)
+    }
 }
 
 impl std::fmt::Debug for Free {
@@ -83,6 +92,8 @@ pub fn afford(bytes: u64, what: &str) -> Result<Reservation, BackendError> {
 /// Memory of a buffer, which counts against the budget as long as it lives.
 struct Lines {
     all: Vec<Line>,
+    /// Number of the buffer, which it keeps when it becomes larger.
+    number: u64,
     _held: Reservation,
 }
 
@@ -111,21 +122,21 @@ impl Pool {
         self.sizes.lock().unwrap_or_else(PoisonError::into_inner).operation = operation;
     }
 
-    /// Lines that the operation's buffer for this purpose had at most.
-    fn remembered(&self, what: &str) -> usize {
+    /// Lines that the operation's buffer for this purpose had at most, and the number of the last one.
+    fn remembered(&self, what: &str) -> (usize, u64) {
         let sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
         let own = sizes.lines.get(&sizes.operation);
-        own.and_then(|all| all.iter().find(|(w, _)| w == what)).map_or(0, |(_, lines)| *lines)
+        own.and_then(|all| all.iter().find(|(w, _)| w == what)).map_or((0, 0), |(_, last)| *last)
     }
 
-    /// Notes the lines of a buffer that was taken.
-    fn remember(&self, what: &str, lines: usize) {
+    /// Notes the lines and the number of a buffer that was taken.
+    fn remember(&self, what: &str, lines: usize, number: u64) {
         let mut sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
         let operation = sizes.operation;
         let own = sizes.lines.entry(operation).or_default();
         match own.iter_mut().find(|(w, _)| w == what) {
-            Some((_, most)) => *most = lines.max(*most),
-            None => own.push((what.to_owned(), lines)),
+            Some((_, last)) => *last = (lines.max(last.0), number),
+            None => own.push((what.to_owned(), (lines, number))),
         }
     }
 
@@ -136,36 +147,44 @@ impl Pool {
 
     /// A buffer of `len` bytes whose contents are unspecified.
     pub fn take(self: &Arc<Pool>, len: usize, what: &str) -> Result<Buf, BackendError> {
-        let want = len.div_ceil(64).max(self.remembered(what));
-        let reused = self.reuse(want);
+        let (most, number) = self.remembered(what);
+        let want = len.div_ceil(64).max(most);
+        let reused = self.reuse(want, number);
         let mut lines = match reused {
             Some(lines) => lines,
             None => self.allocate(want, len, what)?,
         };
-        self.remember(what, want);
+        self.remember(what, want, lines.number);
         if self.poison {
             lines.all.fill(Line([0xff; 64]));
         }
         Ok(Buf { lines: Some(lines), len, home: Arc::downgrade(self) })
     }
 
-    /// The smallest free buffer that fits; none for no elements, which need no memory.
-    fn reuse(&self, want: usize) -> Option<Lines> {
+    /// A free buffer that fits: the one with this number, which earlier runs had here and have free here again, else the smallest. None for no
+    /// elements, which need no memory.
+    fn reuse(&self, want: usize, number: u64) -> Option<Lines> {
         if want == 0 {
             return None;
         }
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let (&size, _) = free.by_size.range(want..).find(|(_, v)| !v.is_empty())?;
-        let lines = free.by_size.get_mut(&size)?.pop()?;
-        free.lines -= size;
-        Some(lines)
+        let own = free.all.keys().find(|(size, n)| *n == number && *size >= want).copied();
+        let key = own.or_else(|| free.all.range((want, 0)..).next().map(|(key, _)| *key))?;
+        free.take(key)
     }
 
+    /// A buffer from the system. It takes the place of a free one that has half of its lines or more: where sizes grow from layer to layer, the
+    /// pool would keep one buffer of each.
     fn allocate(&self, want: usize, len: usize, what: &str) -> Result<Lines, BackendError> {
+        let mut number = None;
         {
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
             if free.lines > KEEP_LINES {
                 *free = Free::default();
+            }
+            let smaller = free.all.range((want.div_ceil(2), 0)..(want, 0)).next_back().map(|(key, _)| *key);
+            if let Some(lines) = smaller.and_then(|key| free.take(key)) {
+                number = Some(lines.number);
             }
         }
         let _held = afford((want as u64).saturating_mul(64), what)?;
@@ -174,15 +193,15 @@ impl Pool {
             .try_reserve_exact(want)
             .map_err(|_| BackendError::OutOfMemory { what: what.to_owned(), bytes: len as u64 })?;
         lines.resize(want, Line([0; 64]));
-        self.allocations.fetch_add(u64::from(want > 0), Ordering::Relaxed);
-        Ok(Lines { all: lines, _held })
+        let count = self.allocations.fetch_add(u64::from(want > 0), Ordering::Relaxed);
+        Ok(Lines { all: lines, number: number.unwrap_or(count + 1), _held })
     }
 
     fn give_back(&self, lines: Lines) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let size = lines.all.len();
         free.lines += size;
-        free.by_size.entry(size).or_default().push(lines);
+        free.all.insert((size, lines.number), lines);
     }
 }
 
@@ -232,6 +251,26 @@ mod tests {
         assert_eq!(b.as_ref(), [0xff; 90]);
         let _c = pool.take(90, "c").unwrap();
         assert_eq!(pool.allocations(), 2);
+    }
+
+    #[test]
+    fn sizes_that_grow_have_one_buffer_and_every_run_the_same_ones() {
+        let pool = Pool::new(&Options::default());
+        let run = || {
+            for (i, n) in [1000, 1500, 2200, 3300].into_iter().enumerate() {
+                pool.begin(i as u32);
+                drop(pool.take(64 * n, "grows").unwrap());
+            }
+            pool.begin(9);
+            let few = pool.take(64 * 50, "few").unwrap();
+            drop(pool.take(64 * 3000, "many").unwrap());
+            drop(few);
+            pool.free.lock().unwrap().all.keys().map(|k| k.0).collect::<Vec<_>>()
+        };
+        let first = run();
+        let count = pool.allocations();
+        assert_eq!((first, count), (vec![3000, 3300], 5));
+        assert_eq!((run(), run(), pool.allocations()), (vec![3000, 3300], vec![3000, 3300], count));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `conv` of floats: windows packed on the fly into a matrix product, or, where every channel is alone, tap by tap.
 
-use super::gemm::{Bias, How, Right, Size, Strided, floats, floats_mut, gemm_into, scratch};
+use super::gemm::{self, Bias, How, Right, Size, Strided, floats_mut, gemm_into, scratch};
 use super::plane::spread;
 use super::windows::{Conv, Spatial, spatial, volume};
 use super::{NodeCx, Types, conv_integer, conv_last, depthwise};
@@ -161,18 +161,23 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let tail = if depth > 0 { cx.take_tail(DType::F32) } else { None };
     let how = How { pool: &pool, tail, ..cx.how(0) };
     let conv = Conv { x: &x, w: &w, bias: bias.as_deref(), axes, groups, channels, m, depth };
-    cx.write_floats(0, &out, |y| match layout {
-        Layout::ChannelsLast if depth > 0 => conv_last::run(&conv, y, how),
+    cx.write_floats(0, &out, |y| floats(&conv, layout, y, how))
+}
+
+/// A convolution of floats.
+pub fn floats(c: &Conv<'_>, layout: Layout, y: &mut [f32], how: How<'_>) -> Result<(), BackendError> {
+    match layout {
+        Layout::ChannelsLast if c.depth > 0 => conv_last::run(c, y, how),
         // Without input channels there is only the bias.
         Layout::ChannelsLast => {
-            y.chunks_exact_mut(m).for_each(|y| match conv.bias {
+            y.chunks_exact_mut(c.m).for_each(|y| match c.bias {
                 Some(b) => y.copy_from_slice(b),
                 None => y.fill(0.0),
             });
             Ok(())
         }
-        Layout::Linear => linear(&conv, y, how),
-    })
+        Layout::Linear => linear(c, y, how),
+    }
 }
 
 fn linear(c: &Conv<'_>, y: &mut [f32], how: How<'_>) -> Result<(), BackendError> {
@@ -219,7 +224,7 @@ fn linear(c: &Conv<'_>, y: &mut [f32], how: How<'_>) -> Result<(), BackendError>
                 if !whole {
                     pad(axes, x, floats_mut(&mut room));
                 }
-                let x = if whole { x } else { floats(&room) };
+                let x = if whole { x } else { gemm::floats(&room) };
                 gemm_into(s, (&left, &Windows { x, axes, taps: &places }, bias), y, (windows, 0), how)?
             }
         }

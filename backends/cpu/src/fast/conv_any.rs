@@ -5,7 +5,7 @@ use super::element::{Element, with_element};
 use super::folds::{place, within};
 use super::simd::vectorized;
 use super::windows::{Spatial, spatial, volume};
-use super::{Kernel, NodeCx, TABLES, Types, conv, kernel};
+use super::{Kernel, NodeCx, TABLES, Types, conv, conv_exact, kernel};
 use crate::threads::{self, Parts};
 use crate::value::{Out, Val};
 use bytemuck::Pod;
@@ -76,7 +76,7 @@ fn steps(shape: &[usize], layout: Layout) -> Option<[usize; 5]> {
 
 fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     match cx.out_dtype(0) {
-        Some(DType::I32) => typed::<i32>(cx),
+        Some(DType::I32) => Ok(conv_exact::run(cx)? || typed::<i32>(cx)?),
         Some(DType::I64) => typed::<i64>(cx),
         Some(DType::I8) => typed::<i8>(cx),
         Some(DType::U8) => typed::<u8>(cx),

@@ -8,6 +8,7 @@ mod attention;
 mod codes;
 mod conv;
 mod conv_any;
+mod conv_exact;
 mod conv_integer;
 mod conv_last;
 mod copy;

@@ -177,11 +177,10 @@ impl Job<'_> {
 
     fn greatest<T: Top + Default>(&self, x: &[T], y: &mut [T]) {
         let [d, h, w] = self.axes;
-        if d.kernel * h.kernel * w.kernel <= SHORT {
-            return match self.channels {
-                1 => self.planes(x, y),
-                _ => self.tops(x, y),
-            };
+        match self.channels {
+            1 => return self.planes(x, y),
+            _ if d.kernel * h.kernel * w.kernel <= SHORT => return self.tops(x, y),
+            _ => {}
         }
         self.rows(y, 0, |image, at, combined: &mut [T], y| {
             combined.fill(T::LEAST);
@@ -193,7 +192,7 @@ impl Job<'_> {
         });
     }
 
-    /// The greatest of few taps, plane by plane.
+    /// The greatest, plane by plane.
     fn planes<T: Top>(&self, x: &[T], y: &mut [T]) {
         if self.halves() {
             return self.tops_of_pairs(x, y);

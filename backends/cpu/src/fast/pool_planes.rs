@@ -1,4 +1,4 @@
-//! Pools of few taps with channels second, plane by plane: the rows under a window are joined first, then their elements side by side.
+//! Pools with channels second, plane by plane: the rows under a window are joined first, then their elements side by side.
 
 use super::short;
 use super::simd::vectorized;

@@ -17,9 +17,9 @@ use kiln_ops::softmax::LOG_SOFTMAX;
 /// Neighbouring lines of a softmax that are computed together.
 const COLUMNS: usize = 256;
 /// Elements up to which a row is short.
-const SHORT: usize = 32;
+const SHORT: usize = 96;
 /// Short rows that are computed together.
-const TURNED: usize = 64;
+const TURNED: usize = 32;
 
 /// Splits a shape at an axis: elements before, along and after it.
 fn split(shape: &[usize], from: usize, to: usize) -> (usize, usize, usize) {

@@ -9,26 +9,65 @@ use kiln_ops::signal::dft::to_real;
 use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftPlanner};
 use std::collections::HashMap;
+use std::f64::consts::PI;
 use std::sync::{Arc, Mutex, PoisonError};
 
 type Number = Complex<f64>;
 
+/// The transform of complex lines of a length, and of real lines of twice as many numbers.
+struct Plan {
+    fft: Arc<dyn Fft<f64>>,
+    /// The first roots of unity of the double length, up to a quarter of it.
+    roots: Vec<Number>,
+}
+
 /// Transforms by length and direction. They are planned once; when there are too many, all are forgotten.
-static PLANNED: Mutex<Option<HashMap<(usize, bool), Arc<dyn Fft<f64>>>>> = Mutex::new(None);
+static PLANNED: Mutex<Option<HashMap<(usize, bool), Arc<Plan>>>> = Mutex::new(None);
 /// Transforms that are kept.
 const KEPT: usize = 64;
 
-fn planned(n: usize, inverse: bool) -> Arc<dyn Fft<f64>> {
+fn planned(n: usize, inverse: bool) -> Arc<Plan> {
     let mut all = PLANNED.lock().unwrap_or_else(PoisonError::into_inner);
     let all = all.get_or_insert_with(HashMap::new);
     if all.len() >= KEPT && !all.contains_key(&(n, inverse)) {
         all.clear();
     }
-    let plan = || match inverse {
-        true => FftPlanner::new().plan_fft_inverse(n),
-        false => FftPlanner::new().plan_fft_forward(n),
+    let plan = || {
+        let (fft, turn) = match inverse {
+            true => (FftPlanner::new().plan_fft_inverse(n), PI),
+            false => (FftPlanner::new().plan_fft_forward(n), -PI),
+        };
+        let root = |k: usize| Complex::cis(turn * k as f64 / n as f64);
+        Arc::new(Plan { fft, roots: (0..=n / 2).map(root).collect() })
     };
     all.entry((n, inverse)).or_insert_with(plan).clone()
+}
+
+impl Plan {
+    /// Calls `put` with each element of the transform of a real line, and its place. `z` is the transform of the line's pairs of numbers as
+    /// complex ones.
+    #[inline(always)]
+    fn unpaired(&self, z: &[Number], mut put: impl FnMut(usize, Number)) {
+        let (h, Some(first)) = (z.len(), z.first()) else { return };
+        put(0, (first.re + first.im).into());
+        put(h, (first.re - first.im).into());
+        for k in 1..=h / 2 {
+            let (a, b) = (z[k], z[h - k].conj());
+            let (even, odd) = ((a + b) * 0.5, (a - b) * Complex::new(0.0, -0.5));
+            let turned = self.roots[k] * odd;
+            let (sum, difference) = (even + turned, even - turned);
+            put(k, sum);
+            put(2 * h - k, sum.conj());
+            put(h - k, difference.conj());
+            put(h + k, difference);
+        }
+    }
+}
+
+/// Writes real numbers as pairs.
+fn pair(line: &mut [Number], reals: impl Iterator<Item = f64>) {
+    let parts = line.iter_mut().flat_map(|z| [&mut z.re, &mut z.im]);
+    parts.zip(reals).for_each(|(to, x)| *to = x);
 }
 
 /// An element of one part or two.
@@ -56,38 +95,54 @@ pub fn dft(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     }
     let from = Lines::of(&dims[..rank - 1], axis, axis + 1);
     let to = Lines::of(&shape[..rank - 1], axis, axis + 1);
-    let fft = planned(n, inverse);
+    // Real lines of even length are half as many pairs.
+    let paired = parts == 1 && !to_real && n.is_multiple_of(2);
+    let plan = planned(if paired { n / 2 } else { n }, inverse);
+    let fft = &plan.fft;
     let scale = if inverse { 1.0 / n as f64 } else { 1.0 };
     cx.write_floats(0, &shape, |y| {
+        let x: &[f32] = &x;
         let written = Parts::new(y);
         let points = Checkpoints::here();
         threads::ranges(from.outer * from.inner, 1 + 4096 / n, |lines| {
-            let mut line = vec![Number::default(); n];
+            let mut line = vec![Number::default(); fft.len()];
             let mut room = vec![Number::default(); fft.get_inplace_scratch_len()];
             for l in lines {
                 points.pass();
                 let (o, i) = (l / from.inner, l % from.inner);
                 line.fill(Number::default());
                 let most = if to_real { n / 2 + 1 } else { n };
-                for (k, place) in line.iter_mut().enumerate().take(from.n.min(most)) {
-                    *place = number(&x, (o * from.n + k) * from.inner + i, parts);
+                let place = |k: usize| (o * from.n + k) * from.inner + i;
+                if paired {
+                    pair(&mut line, (0..from.n.min(n)).map(|k| x[place(k)].into()));
+                } else {
+                    for (k, to) in line.iter_mut().enumerate().take(from.n.min(most)) {
+                        *to = number(x, place(k), parts);
+                    }
                 }
                 if to_real {
                     mirror(&mut line);
                 }
                 fft.process_with_scratch(&mut line, &mut room);
-                for (k, v) in line.iter().enumerate().take(to.n) {
-                    let at = (o * to.n + k) * to.inner + i;
-                    let v = v * scale;
-                    // SAFETY: each line has elements of its own.
-                    unsafe {
-                        match to_real {
-                            true => written.part(at, at + 1)[0] = v.re as f32,
-                            false => {
-                                written.part(2 * at, 2 * at + 2).copy_from_slice(&[v.re as f32, v.im as f32])
-                            }
-                        }
+                if to_real {
+                    for (k, v) in line.iter().enumerate().take(to.n) {
+                        let at = (o * to.n + k) * to.inner + i;
+                        // SAFETY: each line has elements of its own.
+                        unsafe { written.part(at, at + 1)[0] = (v * scale).re as f32 };
                     }
+                    continue;
+                }
+                let put = |k: usize, v: Number| {
+                    if k < to.n {
+                        let at = 2 * ((o * to.n + k) * to.inner + i);
+                        let v = [(v.re * scale) as f32, (v.im * scale) as f32];
+                        // SAFETY: each line has elements of its own.
+                        unsafe { written.part(at, at + 2) }.copy_from_slice(&v);
+                    }
+                };
+                match paired {
+                    true => plan.unpaired(&line, put),
+                    false => line.iter().enumerate().for_each(|(k, v)| put(k, *v)),
                 }
             }
         });
@@ -118,23 +173,33 @@ pub fn stft(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
         return Ok(false);
     }
     let (frames, bins) = (shape[1], shape[2]);
-    let fft = planned(n, false);
+    let paired = parts == 1 && n.is_multiple_of(2);
+    let plan = planned(if paired { n / 2 } else { n }, false);
     cx.write_floats(0, &shape, |y| {
+        let (x, window): (&[f32], Option<&[f32]>) = (&x, window.as_deref());
         let points = Checkpoints::here();
         threads::chunks(y, bins * 2, 1 + 4096 / n, |f, y| {
             points.pass();
             let (b, f) = (f / frames, f % frames);
-            let mut frame = vec![Number::default(); n];
-            for (k, v) in frame.iter_mut().enumerate().take(len.saturating_sub(f * step)) {
-                let weight = window.as_ref().map_or(1.0, |w| w.get(k).copied().unwrap_or(0.0));
-                *v = number(&x, b * len + f * step + k, parts) * f64::from(weight);
+            let mut frame = vec![Number::default(); plan.fft.len()];
+            let weight = |k: usize| f64::from(window.map_or(1.0, |w| w.get(k).copied().unwrap_or(0.0)));
+            let value = |k: usize| number(x, b * len + f * step + k, parts) * weight(k);
+            let own = 0..n.min(len.saturating_sub(f * step));
+            match paired {
+                true => pair(&mut frame, own.map(|k| value(k).re)),
+                false => frame.iter_mut().zip(own).for_each(|(to, k)| *to = value(k)),
             }
-            fft.process(&mut frame);
-            y.as_chunks_mut::<2>()
-                .0
-                .iter_mut()
-                .zip(&frame)
-                .for_each(|(y, v)| *y = [v.re as f32, v.im as f32]);
+            plan.fft.process(&mut frame);
+            let y = y.as_chunks_mut::<2>().0;
+            let mut put = |k: usize, v: Number| {
+                if let Some(y) = y.get_mut(k) {
+                    *y = [v.re as f32, v.im as f32];
+                }
+            };
+            match paired {
+                true => plan.unpaired(&frame, put),
+                false => frame.iter().enumerate().for_each(|(k, v)| put(k, *v)),
+            }
         });
         Ok(())
     })

@@ -21,7 +21,7 @@ pub fn topk(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let axis = attrs.int("axis").ok().and_then(|a| normalize_axis(a, shape.len(), "axis").ok());
     let (Some(axis), Ok(largest)) = (axis, attrs.bool("largest")) else { return Ok(false) };
     let (n, k) = (x.shape()[axis], shape[axis]);
-    if u32::try_from(n).is_err() || shape.contains(&0) {
+    if u32::try_from(n).is_err() || k > n || shape.contains(&0) {
         return Ok(false);
     }
     let inner = shape[axis + 1..].iter().product();
@@ -36,6 +36,54 @@ pub fn topk(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
 
 /// Elements that are skipped together.
 const SKIPPED: usize = 64;
+/// Elements of such a block that are skipped together where others of it are not.
+const GROUP: usize = 16;
+/// Elements that are kept in order while a line is read, at most.
+const ORDERED: usize = 16;
+
+vectorized! {
+    /// The k least numbers of a line with their positions, in order, or the greatest. There are k elements at least.
+    fn in_order<T: Element>(x: &[T], k: usize, largest: bool, best: &mut Vec<(T::Key, u32)>) {
+        match largest {
+            true => keep_least(x, k, |x: T| x.reversed(false), best),
+            false => keep_least(x, k, |x: T| x.key(), best),
+        }
+    }
+}
+
+/// Keeps the k least numbers in order. Elements are skipped together where none is below the greatest of those.
+#[inline(always)]
+fn keep_least<T: Copy, K: Copy + Ord>(
+    x: &[T],
+    k: usize,
+    key: impl Fn(T) -> K + Copy,
+    best: &mut Vec<(K, u32)>,
+) {
+    let any = |x: &[T], limit: K| x.iter().fold(false, |any, &x| any | (key(x) < limit));
+    best.clear();
+    best.extend(x[..k].iter().zip(0..).map(|(&x, p)| (key(x), p)));
+    best.sort_unstable();
+    let Some(mut limit) = best.last().map(|b| b.0) else { return };
+    for (b, block) in x[k..].chunks(SKIPPED).enumerate() {
+        if !any(block, limit) {
+            continue;
+        }
+        for (g, group) in block.chunks(GROUP).enumerate() {
+            if !any(group, limit) {
+                continue;
+            }
+            for (i, key) in group.iter().map(|&x| key(x)).enumerate() {
+                // A later element of an equal number never displaces one that is there.
+                if key < limit {
+                    best.pop();
+                    let at = best.iter().rposition(|b| b.0 <= key).map_or(0, |p| p + 1);
+                    best.insert(at, (key, (k + b * SKIPPED + g * GROUP + i) as u32));
+                    limit = best.last().map_or(limit, |b| b.0);
+                }
+            }
+        }
+    }
+}
 
 vectorized! {
     /// Whether any number is below a limit.
@@ -80,7 +128,9 @@ impl Job<'_> {
                 let (o, i) = (line / self.inner, line % self.inner);
                 let start = o * self.n * self.inner + i;
                 let line = x[start..].iter().step_by(self.inner).take(self.n);
-                if self.inner == 1 && self.n >= 8 * self.k {
+                if self.inner == 1 && self.k <= ORDERED {
+                    in_order(&x[start..start + self.n], self.k, self.largest, &mut best);
+                } else if self.inner == 1 && self.n >= 8 * self.k {
                     self.select_few(&x[start..start + self.n], &mut best);
                 } else {
                     match self.largest {

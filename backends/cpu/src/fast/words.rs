@@ -7,6 +7,7 @@ use super::micro_integer::{self, Four, Pair};
 use super::pointwise::tail::At;
 use super::short;
 use super::simd::vectorized;
+use super::turn;
 use crate::threads::{self, Parts};
 use crate::value::{Out, Val};
 use bytemuck::Pod;
@@ -290,16 +291,46 @@ impl<'a> Target<'a> {
             return;
         }
         // Windows lie side by side, those of each image.
-        let mut column = vec![0i32; rows.len()];
-        for (i, j) in cols.clone().enumerate() {
-            column.iter_mut().zip(sums[i..].iter().step_by(wide)).for_each(|(to, &x)| *to = x);
-            let mut from = rows.start;
-            while from < rows.end {
-                let end = rows.end.min((from / many + 1) * many);
-                line(place(from, j), &column[from - rows.start..end - rows.start]);
-                from = end;
+        let mut columns = vec![0i32; TURNED.min(cols.len()) * rows.len()];
+        for first in cols.clone().step_by(TURNED) {
+            let some = first..cols.end.min(first + TURNED);
+            turned(&sums[first - cols.start..], wide, rows.len(), &mut columns[..some.len() * rows.len()]);
+            for (column, j) in columns.chunks_exact(rows.len()).zip(some) {
+                let mut from = rows.start;
+                while from < rows.end {
+                    let end = rows.end.min((from / many + 1) * many);
+                    line(place(from, j), &column[from - rows.start..end - rows.start]);
+                    from = end;
+                }
             }
         }
+    }
+}
+
+/// Columns that are made of rows together.
+const TURNED: usize = 16;
+
+/// Writes columns of rows that are `wide` elements apart, each of `rows` elements, one after the other.
+fn turned(from: &[i32], wide: usize, rows: usize, to: &mut [i32]) {
+    let bytes = |r: usize| bytemuck::cast_slice::<i32, [u8; 4]>(&from[r * wide..]);
+    let mut r = 0;
+    while r < rows {
+        let many = if rows - r < 4 { 1 } else { 4 };
+        for (c, to) in to.chunks_mut(4 * rows).enumerate() {
+            let mut columns = to.chunks_exact_mut(rows);
+            let mut four: [&mut [[u8; 4]]; 4] =
+                std::array::from_fn(|_| bytemuck::cast_slice_mut(columns.next().unwrap_or_default()));
+            if many == 4 && four.iter().all(|c| !c.is_empty()) {
+                turn::turned(&std::array::from_fn::<_, 4, _>(|i| bytes(r + i)), 4 * c, &mut four, r);
+                continue;
+            }
+            for (i, r) in (0..many).flat_map(|i| (0..4).map(move |j| (j, r + i))) {
+                if let Some(y) = four[i].get_mut(r) {
+                    *y = bytes(r)[4 * c + i];
+                }
+            }
+        }
+        r += many;
     }
 }
 

@@ -6,7 +6,7 @@ use kiln_ir::Tensor;
 const LARGE: usize = 1 << 20;
 
 /// Returns freed memory to the system where a layer with these inputs wants much. The C library keeps it, and puts buffers of other sizes
-/// beside it: without this, the peak of a build of ResNet-50 lies above the memory in use by up to half of its weights.
+/// beside it: without this, the peak of a build of ResNet-50 is above the memory in use by up to half of its weights.
 pub(super) fn return_freed(inputs: &[Tensor]) {
     if inputs.iter().map(|t| t.bytes().len()).sum::<usize>() < LARGE {
         return;

@@ -17,6 +17,7 @@ mod einsum;
 mod fold_scale;
 mod gelu;
 mod group_norm;
+mod integer_terms;
 mod layer_norm;
 mod matmul_flags;
 mod moves;
@@ -143,6 +144,7 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<quantized::QuantizedPool>(),
     pattern::<quantized::QuantizedResize>(),
     pattern::<quantized::WeightCodes>(),
+    pattern::<integer_terms::IntegerTerms>(),
     pattern::<quantized::FloatWeights>(),
     pattern::<around::Around>(),
     pattern::<moves::Moves>(),

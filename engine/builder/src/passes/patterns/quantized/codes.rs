@@ -14,7 +14,7 @@ use kiln_ops::transpose::TRANSPOSE;
 pub struct Codes {
     /// Integers of 4 or 8 bits, or floats of 8 bits.
     pub codes: ValueId,
-    /// The code of 0; absent where that is 0.
+    /// The code of 0, as a code or in i32; absent where that is 0.
     pub zero: Option<ValueId>,
     /// The step between codes; absent for integers, whose step is 1.
     pub scale: Option<ValueId>,
@@ -29,7 +29,8 @@ impl Codes {
                 Codes { codes: input(n, 0)?, zero: input(n, 2), scale: Some(input(n, 1)?) }
             }
             Some((_, n)) if n.op.is(SUB) && g.ty(v).dtype == DType::I32 => {
-                Codes { codes: widened(g, input(n, 0)?)?, zero: Some(widened(g, input(n, 1)?)?), scale: None }
+                let codes = widened(g, input(n, 0)?)?;
+                Codes { codes, zero: Some(zero_point(g, input(n, 1)?, g.ty(codes).dtype)?), scale: None }
             }
             _ => Codes { codes: widened(g, v)?, zero: None, scale: None },
         };
@@ -71,6 +72,17 @@ fn widened(g: &Graph, v: ValueId) -> Option<ValueId> {
     let cast = |n: &Node| input(n, 0).filter(|_| n.op.is(CAST) && g.ty(v).dtype == DType::I32);
     let source = g.producer(v).and_then(|(_, n)| cast(n));
     [Some(v), source].into_iter().flatten().find(|&v| small(v))
+}
+
+/// A zero point: the codes that are widened to i32, or constants in i32 that are codes of this type, as folded casts are.
+fn zero_point(g: &Graph, v: ValueId, codes: DType) -> Option<ValueId> {
+    let range = match codes {
+        DType::U8 => 0..=255,
+        _ => -128..=127,
+    };
+    let inside =
+        |t: &kiln_ir::Tensor| t.dtype() == DType::I32 && t.to_i64().iter().all(|x| range.contains(x));
+    widened(g, v).or_else(|| g.weight(v).is_some_and(|w| w.name.is_none() && inside(&w.tensor)).then_some(v))
 }
 
 /// Whether a value has one element.

@@ -75,7 +75,8 @@ impl Rule for QuantizedConv {
         let mut image = x.codes;
         if let Some(p) = x.zero.filter(|_| pads.iter().any(|&n| n != 0)) {
             let (amounts, axes) = (w.ints(&pads)?, w.ints(&spatial)?);
-            let value = w.reshape(p, &[])?;
+            let value = w.in_type(p, w.g.ty(image).dtype)?;
+            let value = w.reshape(value, &[])?;
             image = w.node(PAD, Attrs::new(), &[Some(image), Some(amounts), Some(value), Some(axes)])?;
             attrs.set(PADS.name, vec![0i64; pads.len()]);
         }
