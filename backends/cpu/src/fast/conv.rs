@@ -1,10 +1,12 @@
 //! `conv` of floats: windows packed on the fly into a matrix product, or, where every channel is alone, tap by tap.
 
-use super::gemm::{self, Bias, How, Right, Size, Strided, floats_mut, gemm_into, scratch};
+use super::gemm::{
+    Bias, Group, How, Right, Size, Strided, Target, alone_and_finished, floats_mut, gemm_into, scratch,
+};
 use super::plane::spread;
 use super::windows::{Conv, Spatial, spatial, volume};
 use super::{NodeCx, Types, conv_integer, conv_last, depthwise};
-use crate::threads;
+use crate::threads::{self, Parts};
 use kiln_backend::BackendError;
 use kiln_ir::DType;
 use kiln_ops::conv::geometry;
@@ -89,6 +91,13 @@ fn sample(axes: &Spatial, x: &[f32], to: &mut [f32]) {
 
 /// Elements that a task copies at least.
 const COPIED: usize = 16 << 10;
+/// Multiplications of a product, and elements of an image with its padding, up to which one thread makes all of it, where there are several:
+/// images and groups.
+const SMALL: usize = 4 << 20;
+/// Windows from which on such products are made by tiles.
+const WIDE: usize = 16;
+/// Multiplications that a task makes at least.
+const TASK: usize = 64 << 10;
 
 /// Copies `N` to `2·N` elements: the first `N` and the last.
 #[inline(always)]
@@ -201,33 +210,50 @@ fn linear(c: &Conv<'_>, y: &mut [f32], how: How<'_>) -> Result<(), BackendError>
         _ if pointwise || whole => 0,
         _ => room,
     };
-    let mut room = scratch(how.pool, room, "an image with its padding")?;
     let places = if pointwise || sampled { Vec::new() } else { places(axes, *depth) };
-    for (i, y) in y.chunks_exact_mut(s.m * windows).enumerate() {
+    // Calls `f` with the sides of the product of an image's group, and its summand.
+    let product = |i: usize, room: &mut [f32], f: &mut dyn FnMut(Group<'_>)| {
         let (image, g) = (i / groups, i % groups);
         let start = (image * channels + g * depth) * inputs;
         let x = &x[start..start + depth * inputs];
         let left = Strided { data: &w[g * s.m * s.k..], row: s.k, col: 1 };
         let bias = c.bias.map_or(Bias::None, |b| Bias::Rows(&b[g * s.m..(g + 1) * s.m]));
-        let how = How { kept: None, tail: how.tail.map(|t| t.from(i * s.m * windows)), ..how };
         match (pointwise, sampled) {
-            (true, _) => {
-                gemm_into(s, (&left, &Strided { data: x, row: inputs, col: 1 }, bias), y, (windows, 0), how)?
-            }
+            (true, _) => f((&left, &Strided { data: x, row: inputs, col: 1 }, bias)),
             (_, true) => {
-                let room = floats_mut(&mut room);
                 sample(axes, x, room);
-                let right = Strided { data: room, row: windows, col: 1 };
-                gemm_into(s, (&left, &right, bias), y, (windows, 0), how)?
+                f((&left, &Strided { data: room, row: windows, col: 1 }, bias));
             }
             _ => {
                 if !whole {
-                    pad(axes, x, floats_mut(&mut room));
+                    pad(axes, x, room);
                 }
-                let x = if whole { x } else { gemm::floats(&room) };
-                gemm_into(s, (&left, &Windows { x, axes, taps: &places }, bias), y, (windows, 0), how)?
+                let x = if whole { x } else { room };
+                f((&left, &Windows { x, axes, taps: &places }, bias));
             }
         }
+    };
+    let size = s.m * windows;
+    if y.len() > size && s.n >= WIDE && (1..=SMALL).contains(&(s.m * s.n * s.k)) && room <= SMALL {
+        let (count, parts) = (y.len() / size, Parts::new(y));
+        threads::ranges(count, TASK.div_ceil(s.m * s.n * s.k), |products| {
+            let (mut image, mut panels) = (vec![0f32; room], Vec::new());
+            for i in products {
+                product(i, &mut image, &mut |sides| {
+                    let to = Target::new(&parts, windows, i * size);
+                    // SAFETY: the rows of each product belong to one range.
+                    unsafe { alone_and_finished(s, sides, to, (how.depth, how.tail), &mut panels) };
+                });
+            }
+        });
+        return Ok(());
+    }
+    let mut room = scratch(how.pool, room, "an image with its padding")?;
+    for (i, y) in y.chunks_exact_mut(size).enumerate() {
+        let how = How { kept: None, tail: how.tail.map(|t| t.from(i * size)), ..how };
+        let mut done = Ok(());
+        product(i, floats_mut(&mut room), &mut |sides| done = gemm_into(s, sides, y, (windows, 0), how));
+        done?;
     }
     Ok(())
 }

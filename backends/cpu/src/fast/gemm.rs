@@ -238,20 +238,41 @@ pub unsafe fn alone(s: Size, a: &Strided<'_>, b: &Strided<'_>, c: Target<'_>, ro
             vector::product(Size { m: 1, ..s }, &a, b, Bias::None, None, row(r));
         });
     }
+    // SAFETY: as above.
+    unsafe { alone_and_finished(s, (a, b, Bias::None), c, (DEPTH, None), room) }
+}
+
+/// a·b + bias with the layers after it, as [`alone`], for products whose depth is not 0, in blocks of a depth.
+///
+/// # Safety
+/// As of [`alone`].
+pub unsafe fn alone_and_finished(
+    s: Size,
+    (a, b, bias): Group<'_>,
+    c: Target<'_>,
+    (depth, tail): (usize, Option<At<'_>>),
+    room: &mut Vec<f32>,
+) {
     let micro = best();
-    let job = Job { s, a, bias: Bias::None, micro, depth: DEPTH.min(s.k), c, tail: None };
+    let job = Job { s, a, bias, micro, depth: depth.clamp(1, s.k), c, tail };
     let strips = s.m.div_ceil(micro.strip(s.m));
-    if in_place(s, b, micro.nr) == s.n {
-        let columns = Columns { data: b.data, pitch: b.row, step: micro.nr, last: None };
-        return job.block(0..strips, &(0..s.n), columns, &Checkpoints::here());
-    }
-    let len = s.n.next_multiple_of(micro.nr) * s.k;
+    let there = b.strided().map_or(0, |b| in_place(s, b, micro.nr));
+    let len = (s.n - there).next_multiple_of(micro.nr) * s.k;
     room.resize(room.len().max(len), 0.0);
     let panels = &mut room[..len];
     for (i, out) in panels.chunks_exact_mut(micro.nr * s.k).enumerate() {
-        b.pack(0..s.k, i * micro.nr..s.n.min((i + 1) * micro.nr), micro.nr, out);
+        let j = there + i * micro.nr;
+        b.pack(0..s.k, j..s.n.min(j + micro.nr), micro.nr, out);
     }
-    job.block(0..strips, &(0..s.n), Columns::packed(panels, micro.nr, s.k), &Checkpoints::here());
+    let columns = match b.strided().filter(|_| there > 0) {
+        // At most the last panel is packed.
+        Some(b) => {
+            let last = (there < s.n).then(|| (there / micro.nr, &*panels));
+            Columns { data: b.data, pitch: b.row, step: micro.nr, last }
+        }
+        None => Columns::packed(panels, micro.nr, s.k),
+    };
+    job.block(0..strips, &(0..s.n), columns, &Checkpoints::here());
 }
 
 /// Panels of a right matrix: elements from row to row of one, and from one to the next.

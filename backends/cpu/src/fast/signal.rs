@@ -64,10 +64,15 @@ impl Plan {
     }
 }
 
-/// Writes real numbers as pairs.
-fn pair(line: &mut [Number], reals: impl Iterator<Item = f64>) {
-    let parts = line.iter_mut().flat_map(|z| [&mut z.re, &mut z.im]);
-    parts.zip(reals).for_each(|(to, x)| *to = x);
+/// Writes so many real numbers as pairs.
+#[inline(always)]
+fn pair(line: &mut [Number], count: usize, real: impl Fn(usize) -> f64) {
+    for (k, z) in line.iter_mut().enumerate().take(count / 2) {
+        *z = Complex::new(real(2 * k), real(2 * k + 1));
+    }
+    if !count.is_multiple_of(2) {
+        line[count / 2] = Complex::new(real(count - 1), 0.0);
+    }
 }
 
 /// An element of one part or two.
@@ -114,7 +119,7 @@ pub fn dft(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
                 let most = if to_real { n / 2 + 1 } else { n };
                 let place = |k: usize| (o * from.n + k) * from.inner + i;
                 if paired {
-                    pair(&mut line, (0..from.n.min(n)).map(|k| x[place(k)].into()));
+                    pair(&mut line, from.n.min(n), |k| x[place(k)].into());
                 } else {
                     for (k, to) in line.iter_mut().enumerate().take(from.n.min(most)) {
                         *to = number(x, place(k), parts);
@@ -132,11 +137,17 @@ pub fn dft(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
                     }
                     continue;
                 }
-                let put = |k: usize, v: Number| {
-                    if k < to.n {
-                        let at = 2 * ((o * to.n + k) * to.inner + i);
-                        let v = [(v.re * scale) as f32, (v.im * scale) as f32];
-                        // SAFETY: each line has elements of its own.
+                let first = 2 * (o * to.n * to.inner + i);
+                let beside = if to.inner == 1 { 2 * to.n } else { 0 };
+                // SAFETY: each line has elements of its own, side by side where none is between them.
+                let own = unsafe { written.part(first, first + beside) }.as_chunks_mut::<2>().0;
+                let mut put = |k: usize, v: Number| {
+                    let v = [(v.re * scale) as f32, (v.im * scale) as f32];
+                    if let Some(y) = own.get_mut(k) {
+                        *y = v;
+                    } else if k < to.n && beside == 0 {
+                        let at = first + 2 * k * to.inner;
+                        // SAFETY: as above.
                         unsafe { written.part(at, at + 2) }.copy_from_slice(&v);
                     }
                 };
@@ -186,7 +197,7 @@ pub fn stft(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
             let value = |k: usize| number(x, b * len + f * step + k, parts) * weight(k);
             let own = 0..n.min(len.saturating_sub(f * step));
             match paired {
-                true => pair(&mut frame, own.map(|k| value(k).re)),
+                true => pair(&mut frame, own.len(), |k| value(k).re),
                 false => frame.iter_mut().zip(own).for_each(|(to, k)| *to = value(k)),
             }
             plan.fft.process(&mut frame);
