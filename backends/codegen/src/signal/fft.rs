@@ -33,6 +33,8 @@ pub const STFT: Kernel = Kernel {
 const ROOM: usize = 1024;
 /// Threads of a block.
 const THREADS: u32 = 128;
+/// Blocks from which on each makes several transforms of a pass.
+const BLOCKS: usize = 128;
 /// Shorter transforms are sums of a few products.
 const SHORTEST: i64 = 16;
 /// Longer transforms have too large angles, of chirps and of passes.
@@ -205,7 +207,9 @@ fn run(
     let mut turn = usize::from(run.rooms[0] == reads && run.source == 0);
     for (i, &(radix, stages)) in passes.iter().enumerate() {
         let writes = run.rooms[turn % 2];
-        let batch = (ROOM / radix).max(1);
+        let transforms = rows * (base.length / radix);
+        // Few transforms are spread over the device: eight of 128 points a block leave most of a large one idle.
+        let batch = (transforms / BLOCKS).clamp(1, (ROOM / radix).max(1));
         let params = FftParams {
             radix,
             stages: stages as usize,
@@ -219,7 +223,7 @@ fn run(
             writes,
             ..base.clone()
         };
-        let blocks = (rows * (base.length / radix)).div_ceil(batch);
+        let blocks = transforms.div_ceil(batch);
         all.push(Launch::map(0, params.words()?).on(Grid::Groups(blocks as u64)));
         (before, reads, turn) = (before * radix, writes, turn + 1);
     }

@@ -5,7 +5,7 @@ use super::gemm::{
 };
 use super::plane::spread;
 use super::windows::{Conv, Spatial, spatial, volume};
-use super::{NodeCx, Types, conv_integer, conv_last, depthwise};
+use super::{NodeCx, Types, conv_integer, conv_last, depthwise, vector};
 use crate::threads::{self, Parts};
 use kiln_backend::BackendError;
 use kiln_ir::DType;
@@ -91,11 +91,8 @@ fn sample(axes: &Spatial, x: &[f32], to: &mut [f32]) {
 
 /// Elements that a task copies at least.
 const COPIED: usize = 16 << 10;
-/// Multiplications of a product, and elements of an image with its padding, up to which one thread makes all of it, where there are several:
-/// images and groups.
+/// Multiplications of a group's product, and elements of its image with padding, up to which one thread makes all of it.
 const SMALL: usize = 4 << 20;
-/// Windows from which on such products are made by tiles.
-const WIDE: usize = 16;
 /// Multiplications that a task makes at least.
 const TASK: usize = 64 << 10;
 
@@ -234,15 +231,25 @@ fn linear(c: &Conv<'_>, y: &mut [f32], how: How<'_>) -> Result<(), BackendError>
         }
     };
     let size = s.m * windows;
-    if y.len() > size && s.n >= WIDE && (1..=SMALL).contains(&(s.m * s.n * s.k)) && room <= SMALL {
+    if *groups > 1 && (1..=SMALL).contains(&(s.m * s.n * s.k)) && room <= SMALL {
         let (count, parts) = (y.len() / size, Parts::new(y));
         threads::ranges(count, TASK.div_ceil(s.m * s.n * s.k), |products| {
             let (mut image, mut panels) = (vec![0f32; room], Vec::new());
             for i in products {
                 product(i, &mut image, &mut |sides| {
-                    let to = Target::new(&parts, windows, i * size);
-                    // SAFETY: the rows of each product belong to one range.
-                    unsafe { alone_and_finished(s, sides, to, (how.depth, how.tail), &mut panels) };
+                    let (a, b, bias) = sides;
+                    match a.strided().zip(b.strided()).filter(|(a, b)| vector::fits(s, a, b)) {
+                        Some((a, b)) => {
+                            // SAFETY: the elements of each product belong to one range.
+                            let y = unsafe { parts.part(i * size, (i + 1) * size) };
+                            vector::product(s, a, b, bias, how.tail.map(|t| t.from(i * size)), y);
+                        }
+                        // SAFETY: as above.
+                        None => unsafe {
+                            let to = Target::new(&parts, windows, i * size);
+                            alone_and_finished(s, sides, to, (how.depth, how.tail), &mut panels);
+                        },
+                    }
                 });
             }
         });
