@@ -5,7 +5,7 @@ use super::gemm::{
 };
 use super::plane::spread;
 use super::windows::{Conv, Spatial, spatial, volume};
-use super::{NodeCx, Types, conv_integer, conv_last, depthwise, vector};
+use super::{NodeCx, Types, conv_integer, conv_last, depthwise};
 use crate::threads::{self, Parts};
 use kiln_backend::BackendError;
 use kiln_ir::DType;
@@ -237,19 +237,9 @@ fn linear(c: &Conv<'_>, y: &mut [f32], how: How<'_>) -> Result<(), BackendError>
             let (mut image, mut panels) = (vec![0f32; room], Vec::new());
             for i in products {
                 product(i, &mut image, &mut |sides| {
-                    let (a, b, bias) = sides;
-                    match a.strided().zip(b.strided()).filter(|(a, b)| vector::fits(s, a, b)) {
-                        Some((a, b)) => {
-                            // SAFETY: the elements of each product belong to one range.
-                            let y = unsafe { parts.part(i * size, (i + 1) * size) };
-                            vector::product(s, a, b, bias, how.tail.map(|t| t.from(i * size)), y);
-                        }
-                        // SAFETY: as above.
-                        None => unsafe {
-                            let to = Target::new(&parts, windows, i * size);
-                            alone_and_finished(s, sides, to, (how.depth, how.tail), &mut panels);
-                        },
-                    }
+                    let to = Target::new(&parts, windows, i * size);
+                    // SAFETY: the rows of each product belong to one range.
+                    unsafe { alone_and_finished(s, sides, to, (how.depth, how.tail), &mut panels) };
                 });
             }
         });

@@ -253,6 +253,14 @@ pub unsafe fn alone_and_finished(
     (depth, tail): (usize, Option<At<'_>>),
     room: &mut Vec<f32>,
 ) {
+    if let Some((a, b)) = a.strided().zip(b.strided())
+        && vector::fits(s, a, b)
+        && c.joined(&(0..s.m), &(0..s.n))
+    {
+        // SAFETY: as the contract says.
+        let (first, c) = unsafe { c.rows(0, s.m, 0..s.n) };
+        return vector::product(s, a, b, bias, tail.map(|t| t.from(first)), c);
+    }
     let micro = best();
     let job = Job { s, a, bias, micro, depth: depth.clamp(1, s.k), c, tail };
     let strips = s.m.div_ceil(micro.strip(s.m));

@@ -14,40 +14,61 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 type Number = Complex<f64>;
 
-/// The transform of complex lines of a length, and of real lines of twice as many numbers.
+/// The transform of lines of a length.
 struct Plan {
+    /// The transform of the line, or of its pairs of numbers as complex ones.
     fft: Arc<dyn Fft<f64>>,
-    /// The first roots of unity of the double length, up to a quarter of it.
+    /// The first roots of unity, up to a quarter, where numbers are pairs.
     roots: Vec<Number>,
 }
 
-/// Transforms by length and direction. They are planned once; when there are too many, all are forgotten.
-static PLANNED: Mutex<Option<HashMap<(usize, bool), Arc<Plan>>>> = Mutex::new(None);
+/// Transforms by length, direction, and whether lines are pairs. They are planned once; when there are too many, all are forgotten.
+static PLANNED: Mutex<Option<HashMap<(usize, bool, bool), Arc<Plan>>>> = Mutex::new(None);
 /// Transforms that are kept.
 const KEPT: usize = 64;
 
-fn planned(n: usize, inverse: bool) -> Arc<Plan> {
+/// The transform of lines of n numbers; real ones of even length are half as many pairs.
+fn planned(n: usize, inverse: bool, real: bool) -> Arc<Plan> {
+    let paired = real && n.is_multiple_of(2);
+    let key = (n, inverse, paired);
     let mut all = PLANNED.lock().unwrap_or_else(PoisonError::into_inner);
     let all = all.get_or_insert_with(HashMap::new);
-    if all.len() >= KEPT && !all.contains_key(&(n, inverse)) {
+    if all.len() >= KEPT && !all.contains_key(&key) {
         all.clear();
     }
     let plan = || {
+        let (len, count) = if paired { (n / 2, n / 4 + 1) } else { (n, 0) };
         let (fft, turn) = match inverse {
-            true => (FftPlanner::new().plan_fft_inverse(n), PI),
-            false => (FftPlanner::new().plan_fft_forward(n), -PI),
+            true => (FftPlanner::new().plan_fft_inverse(len), 2.0 * PI),
+            false => (FftPlanner::new().plan_fft_forward(len), -2.0 * PI),
         };
         let root = |k: usize| Complex::cis(turn * k as f64 / n as f64);
-        Arc::new(Plan { fft, roots: (0..=n / 2).map(root).collect() })
+        Arc::new(Plan { fft, roots: (0..count).map(root).collect() })
     };
-    all.entry((n, inverse)).or_insert_with(plan).clone()
+    all.entry(key).or_insert_with(plan).clone()
 }
 
 impl Plan {
-    /// Calls `put` with each element of the transform of a real line, and its place. `z` is the transform of the line's pairs of numbers as
-    /// complex ones.
+    /// Writes so many numbers of a line.
     #[inline(always)]
-    fn unpaired(&self, z: &[Number], mut put: impl FnMut(usize, Number)) {
+    fn write(&self, line: &mut [Number], count: usize, number: impl Fn(usize) -> Number) {
+        if self.roots.is_empty() {
+            return line.iter_mut().enumerate().take(count).for_each(|(k, to)| *to = number(k));
+        }
+        for (k, z) in line.iter_mut().enumerate().take(count / 2) {
+            *z = Complex::new(number(2 * k).re, number(2 * k + 1).re);
+        }
+        if !count.is_multiple_of(2) {
+            line[count / 2] = Complex::new(number(count - 1).re, 0.0);
+        }
+    }
+
+    /// Calls `put` with each element of a line's transform and its place. `z` is what the transform made of the line.
+    #[inline(always)]
+    fn read(&self, z: &[Number], mut put: impl FnMut(usize, Number)) {
+        if self.roots.is_empty() {
+            return z.iter().enumerate().for_each(|(k, v)| put(k, *v));
+        }
         let (h, Some(first)) = (z.len(), z.first()) else { return };
         put(0, (first.re + first.im).into());
         put(h, (first.re - first.im).into());
@@ -61,17 +82,6 @@ impl Plan {
             put(h - k, difference.conj());
             put(h + k, difference);
         }
-    }
-}
-
-/// Writes so many real numbers as pairs.
-#[inline(always)]
-fn pair(line: &mut [Number], count: usize, real: impl Fn(usize) -> f64) {
-    for (k, z) in line.iter_mut().enumerate().take(count / 2) {
-        *z = Complex::new(real(2 * k), real(2 * k + 1));
-    }
-    if !count.is_multiple_of(2) {
-        line[count / 2] = Complex::new(real(count - 1), 0.0);
     }
 }
 
@@ -100,9 +110,7 @@ pub fn dft(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     }
     let from = Lines::of(&dims[..rank - 1], axis, axis + 1);
     let to = Lines::of(&shape[..rank - 1], axis, axis + 1);
-    // Real lines of even length are half as many pairs.
-    let paired = parts == 1 && !to_real && n.is_multiple_of(2);
-    let plan = planned(if paired { n / 2 } else { n }, inverse);
+    let plan = planned(n, inverse, parts == 1 && !to_real);
     let fft = &plan.fft;
     let scale = if inverse { 1.0 / n as f64 } else { 1.0 };
     cx.write_floats(0, &shape, |y| {
@@ -118,13 +126,7 @@ pub fn dft(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
                 line.fill(Number::default());
                 let most = if to_real { n / 2 + 1 } else { n };
                 let place = |k: usize| (o * from.n + k) * from.inner + i;
-                if paired {
-                    pair(&mut line, from.n.min(n), |k| x[place(k)].into());
-                } else {
-                    for (k, to) in line.iter_mut().enumerate().take(from.n.min(most)) {
-                        *to = number(x, place(k), parts);
-                    }
-                }
+                plan.write(&mut line, from.n.min(most), |k| number(x, place(k), parts));
                 if to_real {
                     mirror(&mut line);
                 }
@@ -141,7 +143,7 @@ pub fn dft(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
                 let beside = if to.inner == 1 { 2 * to.n } else { 0 };
                 // SAFETY: each line has elements of its own, side by side where none is between them.
                 let own = unsafe { written.part(first, first + beside) }.as_chunks_mut::<2>().0;
-                let mut put = |k: usize, v: Number| {
+                plan.read(&line, |k, v| {
                     let v = [(v.re * scale) as f32, (v.im * scale) as f32];
                     if let Some(y) = own.get_mut(k) {
                         *y = v;
@@ -150,11 +152,7 @@ pub fn dft(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
                         // SAFETY: as above.
                         unsafe { written.part(at, at + 2) }.copy_from_slice(&v);
                     }
-                };
-                match paired {
-                    true => plan.unpaired(&line, put),
-                    false => line.iter().enumerate().for_each(|(k, v)| put(k, *v)),
-                }
+                });
             }
         });
         Ok(())
@@ -184,8 +182,7 @@ pub fn stft(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
         return Ok(false);
     }
     let (frames, bins) = (shape[1], shape[2]);
-    let paired = parts == 1 && n.is_multiple_of(2);
-    let plan = planned(if paired { n / 2 } else { n }, false);
+    let plan = planned(n, false, parts == 1);
     cx.write_floats(0, &shape, |y| {
         let (x, window): (&[f32], Option<&[f32]>) = (&x, window.as_deref());
         let points = Checkpoints::here();
@@ -195,22 +192,14 @@ pub fn stft(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
             let mut frame = vec![Number::default(); plan.fft.len()];
             let weight = |k: usize| f64::from(window.map_or(1.0, |w| w.get(k).copied().unwrap_or(0.0)));
             let value = |k: usize| number(x, b * len + f * step + k, parts) * weight(k);
-            let own = 0..n.min(len.saturating_sub(f * step));
-            match paired {
-                true => pair(&mut frame, own.len(), |k| value(k).re),
-                false => frame.iter_mut().zip(own).for_each(|(to, k)| *to = value(k)),
-            }
+            plan.write(&mut frame, n.min(len.saturating_sub(f * step)), value);
             plan.fft.process(&mut frame);
             let y = y.as_chunks_mut::<2>().0;
-            let mut put = |k: usize, v: Number| {
+            plan.read(&frame, |k, v| {
                 if let Some(y) = y.get_mut(k) {
                     *y = [v.re as f32, v.im as f32];
                 }
-            };
-            match paired {
-                true => plan.unpaired(&frame, put),
-                false => frame.iter().enumerate().for_each(|(k, v)| put(k, *v)),
-            }
+            });
         });
         Ok(())
     })

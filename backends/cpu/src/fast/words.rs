@@ -1,13 +1,13 @@
 //! Products of matrices of 8-bit numbers, or of 16. Rows are widened to words of 16 bits block by block, and columns are packed once. Where sums of
 //! two products fit 16 bits, or the processor adds four in 32, rows and columns stay bytes.
 
+use super::copy::{self, Map};
 use super::kept::{Kept, Panels};
 use super::micro::{MAX_ROWS, Micro, Panel, Place, Start};
 use super::micro_integer::{self, Four, Pair};
 use super::pointwise::tail::At;
 use super::short;
 use super::simd::vectorized;
-use super::turn;
 use crate::threads::{self, Parts};
 use crate::value::{Out, Val};
 use bytemuck::Pod;
@@ -294,7 +294,11 @@ impl<'a> Target<'a> {
         let mut columns = vec![0i32; TURNED.min(cols.len()) * rows.len()];
         for first in cols.clone().step_by(TURNED) {
             let some = first..cols.end.min(first + TURNED);
-            turned(&sums[first - cols.start..], wide, rows.len(), &mut columns[..some.len() * rows.len()]);
+            let columns = &mut columns[..some.len() * rows.len()];
+            let maps = vec![Map::all(some.len(), 1), Map::all(rows.len(), wide)];
+            let (from, to) =
+                (bytemuck::cast_slice(&sums[first - cols.start..]), bytemuck::cast_slice_mut(columns));
+            copy::bytes(4, from, to, 0, maps, &[]);
             for (column, j) in columns.chunks_exact(rows.len()).zip(some) {
                 let mut from = rows.start;
                 while from < rows.end {
@@ -309,30 +313,6 @@ impl<'a> Target<'a> {
 
 /// Columns that are made of rows together.
 const TURNED: usize = 16;
-
-/// Writes columns of rows that are `wide` elements apart, each of `rows` elements, one after the other.
-fn turned(from: &[i32], wide: usize, rows: usize, to: &mut [i32]) {
-    let bytes = |r: usize| bytemuck::cast_slice::<i32, [u8; 4]>(&from[r * wide..]);
-    let mut r = 0;
-    while r < rows {
-        let many = if rows - r < 4 { 1 } else { 4 };
-        for (c, to) in to.chunks_mut(4 * rows).enumerate() {
-            let mut columns = to.chunks_exact_mut(rows);
-            let mut four: [&mut [[u8; 4]]; 4] =
-                std::array::from_fn(|_| bytemuck::cast_slice_mut(columns.next().unwrap_or_default()));
-            if many == 4 && four.iter().all(|c| !c.is_empty()) {
-                turn::turned(&std::array::from_fn::<_, 4, _>(|i| bytes(r + i)), 4 * c, &mut four, r);
-                continue;
-            }
-            for (i, r) in (0..many).flat_map(|i| (0..4).map(move |j| (j, r + i))) {
-                if let Some(y) = four[i].get_mut(r) {
-                    *y = bytes(r)[4 * c + i];
-                }
-            }
-        }
-        r += many;
-    }
-}
 
 /// Neighbouring elements of a row or a column that are multiplied at once.
 trait Group: Pod + Send + Sync {
