@@ -144,7 +144,22 @@ def cases():
     yield Case("RNN", "RNN", [floats(64, 4, h)], [floats(1, h, h) / 16, floats(1, h, h) / 16], hidden_size=h)
     yield Case("QuantizeLinear", "QuantizeLinear", [image], [np.float32(0.02), np.uint8(128)])
     yield Case("DequantizeLinear", "DequantizeLinear", [ints(0, 255, 1, 64, 112, 112, dtype=UINT8)], [np.float32(0.02), np.uint8(128)])
+    yield quantized("QLinearConv 3x3 64", (64, 56, 56), (64, 64, 3, 3), pads=[1] * 4)
+    yield quantized("QLinearConv 1x1 24 to 144", (24, 56, 56), (144, 24, 1, 1))
+    yield quantized("QLinearConv 1x1 320 to 1280", (320, 7, 7), (1280, 320, 1, 1))
+    yield quantized("QLinearConv depthwise s2", (96, 112, 112), (96, 1, 3, 3), pads=[1] * 4, strides=[2, 2], group=96)
+    yield quantized("QLinearConv depthwise 5x5", (240, 28, 28), (240, 1, 5, 5), pads=[2] * 4, group=240)
+    yield quantized("QLinearConv stem 7x7", (3, 224, 224), (64, 3, 7, 7), pads=[3] * 4, strides=[2, 2])
     yield Case("DFT 16384", "DFT", [floats(1, 16384, 1)], axis=1)
+
+
+def quantized(name, x, w, **attributes):
+    """A convolution of an image of 8 bits whose weights have a scale for each output."""
+    m = w[0]
+    scales = (RNG.random(m) * 0.01 + 0.001).astype(FLOAT)
+    constants = [np.float32(0.02), np.uint8(120), ints(-127, 128, *w, dtype=INT8), scales, np.zeros(m, INT8),
+                 np.float32(0.05), np.uint8(128), ints(-1000, 1000, m, dtype=np.int32)]
+    return Case(name, "QLinearConv", [ints(0, 255, 1, *x, dtype=UINT8)], constants, **attributes)
 
 
 def session_of(model, one):

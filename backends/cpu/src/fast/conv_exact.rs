@@ -3,12 +3,16 @@
 
 use super::NodeCx;
 use super::conv;
+use super::depthwise;
 use super::element::{Element, with_element};
 use super::gemm::{How, floats, floats_mut, scratch};
+use super::plane::Real;
+use super::pointwise::tail::{At, Lanes};
 use super::simd::vectorized;
 use super::windows::{Conv, spatial, volume};
 use crate::threads::{self, Parts};
 use crate::value::{Out, Val};
+use bytemuck::Pod;
 use kiln_backend::BackendError;
 use kiln_backend::stop::Checkpoints;
 use kiln_ir::DType;
@@ -60,7 +64,7 @@ vectorized! {
     }
 }
 
-/// Writes integers as floats.
+/// Writes integers as floats; `None` where there are not as many.
 fn write(v: &Val, y: &mut [f32]) -> Option<()> {
     fn all<T: Element>(v: &Val, y: &mut [f32]) -> Option<()> {
         let x = v.view::<T>().filter(|x| x.len() == y.len())?;
@@ -97,6 +101,66 @@ impl Channels<'_> {
     }
 }
 
+/// What becomes of sums.
+struct Last<'a> {
+    bias: Option<Channels<'a>>,
+    tail: Option<At<'a>>,
+    /// Bytes of a result.
+    size: usize,
+    parts: Parts<'a, u8>,
+}
+
+/// Memory of a task: sums as integers, and that of layers behind.
+type Room<'a> = (Vec<i32>, Option<Lanes<'a>>);
+
+impl<'a> Last<'a> {
+    /// Memory of a task that writes at most so many results at once.
+    fn room(&self, most: usize) -> Room<'a> {
+        (vec![0; PIECE.min(most)], self.tail.map(|t| t.room()))
+    }
+
+    /// Makes results of sums, from one on.
+    ///
+    /// # Safety
+    /// Nobody else writes them now.
+    unsafe fn write(&self, first: usize, y: &[f32], (sums, room): &mut Room<'a>) {
+        for (i, y) in y.chunks(PIECE).enumerate() {
+            let (first, sums) = (first + i * PIECE, &mut sums[..y.len()]);
+            back(y, sums);
+            if let Some(bias) = self.bias {
+                bias.add(first, sums);
+            }
+            // SAFETY: as the contract says.
+            let to = unsafe { self.parts.part(first * self.size, (first + y.len()) * self.size) };
+            match (self.tail, &mut *room) {
+                (Some(tail), Some(room)) => tail.convert(room, first, sums, to),
+                _ => to.copy_from_slice(bytemuck::cast_slice(sums)),
+            }
+        }
+    }
+}
+
+/// Computes a convolution whose channels are all alone plane by plane, each in the thread's cache; `None` where elements are missing.
+fn planes(c: &Conv<'_>, x: &Val, count: usize, last: &Last<'_>) -> Option<()> {
+    fn all<T: Real + Pod>(c: &Conv<'_>, x: &Val, count: usize, last: &Last<'_>) -> Option<()> {
+        let windows = volume(&c.axes, |a| a.output);
+        let room = || (vec![0f32; windows], last.room(windows));
+        let x =
+            x.view::<T>().filter(|x| x.len() == count / c.m * c.channels * volume(&c.axes, |a| a.input))?;
+        depthwise::each_plane(c, x, count, room, |(y, room), i, write| {
+            write(y);
+            // SAFETY: each plane is taken once.
+            unsafe { last.write(i * windows, y, room) };
+        });
+        Some(())
+    }
+    match x.dtype() {
+        DType::I8 => all::<i8>(c, x, count, last),
+        DType::U8 => all::<u8>(c, x, count, last),
+        _ => all::<i32>(c, x, count, last),
+    }
+}
+
 /// Computes a convolution whose result is of i32; false where sums may not be exact.
 pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let attrs = cx.node.op.attrs();
@@ -119,53 +183,38 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     }
     let pool = cx.pool.clone();
     let count = |shape: &[usize]| shape.iter().product::<usize>();
-    let [mut x, mut w, mut y] = [
-        scratch(&pool, count(sx), "integers as floats")?,
-        scratch(&pool, count(sw), "weights as floats")?,
-        scratch(&pool, count(&shape), "sums as floats")?,
-    ];
-    if write(&vx, floats_mut(&mut x)).and(write(&vw, floats_mut(&mut w))).is_none() {
+    let mut w = scratch(&pool, count(sw), "weights as floats")?;
+    if write(&vw, floats_mut(&mut w)).is_none() {
         return Ok(false);
     }
-    let beside = match layout {
-        Layout::Linear => volume(&axes, |a| a.output),
-        Layout::ChannelsLast => 1,
-    };
-    let job = Conv {
-        x: floats(&x),
-        w: floats(&w),
-        bias: None,
-        axes,
-        groups: groups as usize,
-        channels,
-        m: sw[0],
-        depth,
-    };
-    conv::floats(&job, layout, floats_mut(&mut y), How { kept: None, ..cx.how(0) })?;
+    let windows = volume(&axes, |a| a.output);
+    let beside = if layout == Layout::Linear { windows } else { 1 };
     let bias = bias.map(|bias| Channels { bias, beside });
+    let (w, how, groups, m) = (floats(&w), How { kept: None, ..cx.how(0) }, groups as usize, sw[0]);
+    let conv = Conv { x: &[], w, bias: None, axes, groups, channels, m, depth };
     let tail = cx.take_tail(DType::I32);
     let mut out = Out::new(&pool, tail.map_or(DType::I32, |t| t.result()), &shape, &cx.node.name)?;
-    let size = out.size();
-    let (y, parts, points) = (floats(&y), Parts::new(out.bytes_mut()), Checkpoints::here());
-    threads::ranges(y.len().div_ceil(PIECE), 4, |pieces| {
-        let mut room = tail.map(|t| t.room());
-        let mut sums = vec![0i32; PIECE.min(y.len())];
-        for piece in pieces {
-            points.pass();
-            let range = piece * PIECE..y.len().min((piece + 1) * PIECE);
-            let sums = &mut sums[..range.len()];
-            back(&y[range.clone()], sums);
-            if let Some(bias) = bias {
-                bias.add(range.start, sums);
+    let last = Last { bias, tail, size: out.size(), parts: Parts::new(out.bytes_mut()) };
+    let missing =
+        || BackendError::Internal(format!("{}: integers of {sx:?} are not all there", cx.node.name));
+    if layout == Layout::Linear && depth == 1 && groups > 1 {
+        planes(&conv, &vx, count(&shape) / windows, &last).ok_or_else(missing)?;
+    } else {
+        let mut x = scratch(&pool, count(sx), "integers as floats")?;
+        let mut y = scratch(&pool, count(&shape), "sums as floats")?;
+        write(&vx, floats_mut(&mut x)).ok_or_else(missing)?;
+        conv::floats(&Conv { x: floats(&x), ..conv }, layout, floats_mut(&mut y), how)?;
+        let (y, points) = (floats(&y), Checkpoints::here());
+        threads::ranges(y.len().div_ceil(PIECE), 4, |pieces| {
+            let mut room = last.room(PIECE);
+            for piece in pieces {
+                points.pass();
+                let range = piece * PIECE..y.len().min((piece + 1) * PIECE);
+                // SAFETY: each piece belongs to one range.
+                unsafe { last.write(range.start, &y[range], &mut room) };
             }
-            // SAFETY: each piece belongs to one range.
-            let to = unsafe { parts.part(range.start * size, range.end * size) };
-            match (tail, &mut room) {
-                (Some(tail), Some(room)) => tail.convert(room, range.start, sums, to),
-                _ => to.copy_from_slice(bytemuck::cast_slice(sums)),
-            }
-        }
-    });
+        });
+    }
     cx.push(out.done());
     Ok(true)
 }

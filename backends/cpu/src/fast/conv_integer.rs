@@ -2,9 +2,11 @@
 
 use super::NodeCx;
 use super::conv_last::At;
+use super::conv_second::{self, Job, Sink};
 use super::copy::{self, Map};
 use super::windows::{Spatial, spatial, volume};
 use super::words::{self, Columns, Narrow, Rows, Size, Stored, Target};
+use crate::threads::Parts;
 use crate::value::Out;
 use bytemuck::Pod;
 use kiln_backend::BackendError;
@@ -94,6 +96,18 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
         return Ok(false);
     };
     let w = weights.narrow();
+    if layout == Layout::Linear {
+        let job = Job { x: stored.narrow(), w, bias, axes: &axes, images: sx[0], groups, n, depth };
+        if let Some(micro) = job.kernels(cx.kept) {
+            let tail = cx.take_tail(DType::I32);
+            let made = tail.map_or(DType::I32, |t| t.result());
+            let mut out = Out::new(cx.pool, made, &shape, &cx.node.name)?;
+            let sink = Sink { size: out.size(), parts: Parts::new(out.bytes_mut()), tail };
+            conv_second::run(&job, &micro, cx.kept, &sink)?;
+            cx.push(out.done());
+            return Ok(true);
+        }
+    }
     let (bytes, words);
     let x = match (stored.narrow(), layout) {
         (x, Layout::ChannelsLast) => x,

@@ -1,7 +1,7 @@
 //! Convolutions of floats whose channels are all alone, with channels last or second: sums of several windows are kept in registers
 //! over all taps.
 
-use super::plane::{Fold, Plane};
+use super::plane::{Fold, Plane, Real, pad};
 use super::pointwise::math::muladd;
 use super::pointwise::tail::At;
 use super::simd::vectorized;
@@ -160,14 +160,35 @@ fn windows<const P: usize, const L: usize, const FMA: bool>(
 
 /// Channels second: one plane after the other, with as many planes of the output for each one of x.
 pub fn planes(c: &Conv<'_>, tail: Option<At<'_>>, y: &mut [f32]) {
+    let windows = volume(&c.axes, |a| a.output);
+    let (count, parts) = (y.len() / windows.max(1), Parts::new(y));
+    let room = || tail.map(|t| t.room());
+    each_plane(c, c.x, count, room, |room, i, write| {
+        // SAFETY: each plane is taken once.
+        let y = unsafe { parts.part(i * windows, (i + 1) * windows) };
+        write(y);
+        if let (Some(tail), Some(room)) = (tail, room) {
+            tail.apply(room, i * windows, y);
+        }
+    });
+}
+
+/// Calls `take` with the number of each plane of the output and a function that writes it, and with memory of a task, which `room` makes.
+/// Elements of x are those given here, of any type.
+pub fn each_plane<T: Real, R>(
+    c: &Conv<'_>,
+    x: &[T],
+    count: usize,
+    room: impl Fn() -> R + Sync,
+    take: impl Fn(&mut R, usize, &dyn Fn(&mut [f32])) + Sync,
+) {
     let (inputs, windows) = (volume(&c.axes, |a| a.input), volume(&c.axes, |a| a.output));
     let per_channel = c.m / c.channels.max(1);
     let points = Checkpoints::here();
     let plane = Plane::new(&c.axes);
     let taps = plane.taps.len();
-    let (count, parts) = (y.len() / windows.max(1), Parts::new(y));
     threads::ranges(count, TASK.div_ceil(windows * taps), |planes| {
-        let mut room = tail.map(|t| t.room());
+        let mut room = room();
         let mut padded = vec![0f32; plane.size];
         let mut last = None;
         for i in planes {
@@ -175,16 +196,12 @@ pub fn planes(c: &Conv<'_>, tail: Option<At<'_>>, y: &mut [f32]) {
             let (image, o) = (i / c.m, i % c.m);
             let from = image * c.channels + o / per_channel;
             if last != Some(from) {
-                plane.pad(&c.x[from * inputs..(from + 1) * inputs], &mut padded);
+                pad(&x[from * inputs..(from + 1) * inputs], &plane, &mut padded);
                 last = Some(from);
             }
-            // SAFETY: each plane belongs to one range.
-            let y = unsafe { parts.part(i * windows, (i + 1) * windows) };
             let weights = &c.w[o * taps..(o + 1) * taps];
-            rows(&padded, &plane, weights, c.bias.map_or(0.0, |b| b[o]), y);
-            if let (Some(tail), Some(room)) = (tail, &mut room) {
-                tail.apply(room, i * windows, y);
-            }
+            let initial = c.bias.map_or(0.0, |b| b[o]);
+            take(&mut room, i, &|y| rows(&padded, &plane, weights, initial, y));
         }
     });
 }

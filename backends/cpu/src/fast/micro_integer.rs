@@ -19,6 +19,11 @@ pub fn bytes() -> Option<Micro<Four, i32>> {
     bytes_of(level())
 }
 
+/// The kernels of bytes of the level whose rows have a sign, and columns none.
+pub fn columns_of_bytes() -> Option<Micro<Four, i32>> {
+    columns_of(level())
+}
+
 /// Whether kernels of bytes cut sums of two products to 16 bits.
 pub fn saturates() -> bool {
     !vnni(level())
@@ -39,6 +44,20 @@ fn bytes_of(level: Level) -> Option<Micro<Four, i32>> {
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 | Level::Avx2 => {
             Some(Micro { mr: 6, nr: 16, run: x86::BYTES_AVX2, half: x86::HALF_BYTES_AVX2 })
+        }
+        _ => None,
+    }
+}
+
+fn columns_of(level: Level) -> Option<Micro<Four, i32>> {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        _ if vnni(level) => {
+            Some(Micro { mr: 12, nr: 32, run: x86::COLUMNS_VNNI, half: x86::HALF_COLUMNS_VNNI })
+        }
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 | Level::Avx2 => {
+            Some(Micro { mr: 6, nr: 16, run: x86::COLUMNS_AVX2, half: x86::HALF_COLUMNS_AVX2 })
         }
         _ => None,
     }
@@ -95,6 +114,11 @@ mod x86 {
     pub const HALF_BYTES_AVX2: &[Run<Four, i32>] = kernels!(bytes_avx2, 1; 1 2 3 4 5 6);
     pub const BYTES_VNNI: &[Run<Four, i32>] = kernels!(bytes_vnni, 2; 1 2 3 4 5 6 7 8 9 10 11 12);
     pub const HALF_BYTES_VNNI: &[Run<Four, i32>] = kernels!(bytes_vnni, 1; 1 2 3 4 5 6 7 8 9 10 11 12);
+
+    pub const COLUMNS_AVX2: &[Run<Four, i32>] = kernels!(columns_avx2, 2; 1 2 3 4 5 6);
+    pub const HALF_COLUMNS_AVX2: &[Run<Four, i32>] = kernels!(columns_avx2, 1; 1 2 3 4 5 6);
+    pub const COLUMNS_VNNI: &[Run<Four, i32>] = kernels!(columns_vnni, 2; 1 2 3 4 5 6 7 8 9 10 11 12);
+    pub const HALF_COLUMNS_VNNI: &[Run<Four, i32>] = kernels!(columns_vnni, 1; 1 2 3 4 5 6 7 8 9 10 11 12);
 
     /// Defines tiles of `V` vectors of columns for one instruction set.
     macro_rules! tiles {
@@ -200,6 +224,31 @@ mod x86 {
         _mm512_storeu_si512,
         |c, x, y| _mm512_dpbusd_epi32(c, x, y)
     );
+    // The same with sides exchanged.
+    tiles!(
+        columns_avx2,
+        Four,
+        "avx2",
+        __m256i,
+        8,
+        _mm256_setzero_si256,
+        _mm256_set1_epi32,
+        _mm256_loadu_si256,
+        _mm256_storeu_si256,
+        |c, x, y| _mm256_add_epi32(c, _mm256_madd_epi16(_mm256_maddubs_epi16(y, x), _mm256_set1_epi16(1)))
+    );
+    tiles!(
+        columns_vnni,
+        Four,
+        "avx512f,avx512bw,avx512vnni",
+        __m512i,
+        16,
+        _mm512_setzero_si512,
+        _mm512_set1_epi32,
+        _mm512_loadu_si512,
+        _mm512_storeu_si512,
+        |c, x, y| _mm512_dpbusd_epi32(c, y, x)
+    );
 }
 
 #[cfg(test)]
@@ -218,13 +267,17 @@ mod tests {
     }
 
     #[test]
-    fn tiles_of_bytes_are_exact_where_columns_are_small() {
+    fn tiles_of_bytes_are_exact_where_those_with_a_sign_are_small() {
         let left = |i: usize| [i * 37, 255, i * 91, i * 13].map(|x| (x % 256) as u8);
         let right = |i: usize| [i * 5, i * 7 + 3, i * 11, i * 29].map(|x| (x as i32 % 129 - 64) as u8);
+        let add = |sum: i32, x: Four, y: Four| {
+            sum + (0..4).map(|i| i32::from(x[i]) * i32::from(y[i] as i8)).sum::<i32>()
+        };
         for micro in Level::all().filter_map(bytes_of) {
-            check(&micro, (left, right, |i| i as i32 * 1000), |sum, x, y| {
-                sum + (0..4).map(|i| i32::from(x[i]) * i32::from(y[i] as i8)).sum::<i32>()
-            });
+            check(&micro, (left, right, |i| i as i32 * 1000), add);
+        }
+        for micro in Level::all().filter_map(columns_of) {
+            check(&micro, (right, left, |i| i as i32 * 1000), |sum, x, y| add(sum, y, x));
         }
     }
 }

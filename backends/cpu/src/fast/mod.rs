@@ -11,6 +11,7 @@ mod conv_any;
 mod conv_exact;
 mod conv_integer;
 mod conv_last;
+mod conv_second;
 mod copy;
 mod deformable;
 mod depthwise;

@@ -1,7 +1,6 @@
 //! Planes with their padding around them, so that all taps of all windows are elements, and those of neighbouring windows are neighbours:
 //! every second column comes first where windows are two apart, and so on.
 
-use super::short;
 use super::simd::vectorized;
 use super::windows::Spatial;
 use kiln_ops::conv::window::Axis;
@@ -22,6 +21,24 @@ pub struct Plane<'a> {
     /// The farthest tap.
     reach: usize,
 }
+
+/// An element that planes of floats are made of.
+pub trait Real: Copy + Send + Sync {
+    /// The element as a float, exact up to 2²⁴.
+    fn real(self) -> f32;
+}
+
+macro_rules! real {
+    ($($t:ty),*) => {$(
+        impl Real for $t {
+            #[inline(always)]
+            fn real(self) -> f32 {
+                self as f32
+            }
+        }
+    )*};
+}
+real!(f32, i8, u8, i32);
 
 /// A number made of the elements under a window, tap by tap.
 pub trait Fold<T> {
@@ -53,28 +70,6 @@ impl<'a> Plane<'a> {
         let size = sizes.iter().product::<usize>() + WIDE;
         let reach = taps.iter().copied().max().unwrap_or_default();
         Plane { axes, sizes, size, taps, rows, reach }
-    }
-
-    /// Copies a plane of x; what is padding stays as it is.
-    pub fn pad<T: Copy>(&self, x: &[T], to: &mut [T]) {
-        let [d, h, w] = self.axes;
-        let wide = self.sizes[2] as i64;
-        // Columns of x that lie inside.
-        let first = (-w.begin).clamp(0, w.input);
-        let end = (wide - w.begin).clamp(first, w.input);
-        let inside = |a: &Axis<i64>, i: usize| Some(i as i64 - a.begin).filter(|p| (0..a.input).contains(p));
-        for (row, to) in to.chunks_exact_mut(self.sizes[2]).take(self.sizes[0] * self.sizes[1]).enumerate() {
-            let (Some(z), Some(y)) = (inside(d, row / self.sizes[1]), inside(h, row % self.sizes[1])) else {
-                continue;
-            };
-            let line = &x[((z * h.input + y) * w.input) as usize..][..w.input as usize];
-            let at = (first + w.begin) as usize;
-            let line = &line[first as usize..end as usize];
-            match w.stride {
-                1 => short::copy::<T, NARROW>(line, &mut to[at..at + line.len()]),
-                step => spread(line, to, at, step as usize),
-            }
-        }
     }
 
     /// Writes the numbers of all windows of a plane with its padding. Vectors and blocks of rows are whole: the last ones overlap with
@@ -138,42 +133,102 @@ impl<'a> Plane<'a> {
     }
 }
 
-/// Copies the first of each pair, `N` at a time; the last ones overlap with those before them.
+/// Writes elements as floats, `N` at a time; the last ones overlap with those before them.
 #[inline(always)]
-fn firsts<T: Copy, const N: usize>(pairs: &[[T; 2]], to: &mut [T]) {
+fn copy<T: Real, const N: usize>(from: &[T], to: &mut [f32]) {
     let mut next = 0;
     while next < to.len() {
         let at = next.min(to.len() - N);
         next = at + N;
-        if let Some(pairs) = pairs[at..].first_chunk::<N>() {
-            to[at..next].copy_from_slice(&pairs.map(|pair| pair[0]));
+        if let (Some(from), Some(to)) = (from[at..].first_chunk::<N>(), to[at..].first_chunk_mut::<N>()) {
+            for l in 0..N {
+                to[l] = from[l].real();
+            }
+        }
+    }
+}
+
+/// Writes the first of each pair, as [`copy`] does.
+#[inline(always)]
+fn firsts<T: Real, const N: usize>(pairs: &[[T; 2]], to: &mut [f32]) {
+    let mut next = 0;
+    while next < to.len() {
+        let at = next.min(to.len() - N);
+        next = at + N;
+        if let (Some(pairs), Some(to)) = (pairs[at..].first_chunk::<N>(), to[at..].first_chunk_mut::<N>()) {
+            for l in 0..N {
+                to[l] = pairs[l][0].real();
+            }
+        }
+    }
+}
+
+/// Writes elements of a row from its place `at` on, in a row where every `step`-th element comes first, then those after them.
+#[inline(always)]
+fn apart<T: Real>(line: &[T], to: &mut [f32], at: usize, step: usize) {
+    let part = to.len() / step;
+    for phase in 0..step {
+        // The first element of the phase.
+        let skipped = (phase + step - at % step) % step;
+        let from = line.get(skipped..).unwrap_or_default();
+        let to = &mut to[phase * part + (at + skipped) / step..];
+        match step {
+            1 => {
+                let n = from.len().min(to.len());
+                let (from, to) = (&from[..n], &mut to[..n]);
+                match n {
+                    WIDE.. => copy::<T, WIDE>(from, to),
+                    NARROW.. => copy::<T, NARROW>(from, to),
+                    _ => copy::<T, 1>(from, to),
+                }
+            }
+            2 => {
+                let (pairs, last) = from.as_chunks::<2>();
+                let n = pairs.len().min(to.len());
+                let (pairs, whole) = (&pairs[..n], &mut to[..n]);
+                match n {
+                    WIDE.. => firsts::<T, WIDE>(pairs, whole),
+                    NARROW.. => firsts::<T, NARROW>(pairs, whole),
+                    _ => firsts::<T, 1>(pairs, whole),
+                }
+                if let ([x], Some(to)) = (last, to.get_mut(n)) {
+                    *to = x.real();
+                }
+            }
+            _ => to.iter_mut().zip(from.iter().step_by(step)).for_each(|(to, x)| *to = x.real()),
         }
     }
 }
 
 vectorized! {
     /// Writes elements of a row from its place `at` on, in a row where every `step`-th element comes first, then those after them.
-    pub fn spread<T: Copy>(line: &[T], to: &mut [T], at: usize, step: usize) {
-        let part = to.len() / step;
-        for phase in 0..step {
-            // The first element of the phase.
-            let skipped = (phase + step - at % step) % step;
-            let from = line.get(skipped..).unwrap_or_default();
-            let to = &mut to[phase * part + (at + skipped) / step..];
-            match step {
-                2 => {
-                    let (pairs, last) = from.as_chunks::<2>();
-                    let n = pairs.len().min(to.len());
-                    let (pairs, whole) = (&pairs[..n], &mut to[..n]);
-                    match n {
-                        NARROW.. => firsts::<T, NARROW>(pairs, whole),
-                        _ => firsts::<T, 1>(pairs, whole),
-                    }
-                    if let ([x], Some(to)) = (last, to.get_mut(n)) {
-                        *to = *x;
-                    }
+    pub fn spread(line: &[f32], to: &mut [f32], at: usize, step: usize) {
+        apart(line, to, at, step);
+    }
+}
+
+vectorized! {
+    /// Writes a plane of x into one with padding; what is padding stays as it is.
+    pub fn pad<T: Real>(x: &[T], plane: &Plane<'_>, to: &mut [f32]) {
+        let [d, h, w] = plane.axes;
+        let [deep, high, wide] = plane.sizes;
+        // Columns of x that lie inside.
+        let first = (-w.begin).clamp(0, w.input);
+        let end = (wide as i64 - w.begin).clamp(first, w.input);
+        let at = (first + w.begin) as usize;
+        let inside = |a: &Axis<i64>, i: usize| Some(i as i64 - a.begin).filter(|p| (0..a.input).contains(p));
+        for (z, to) in to.chunks_exact_mut(high * wide).take(deep).enumerate() {
+            let Some(z) = inside(d, z) else { continue };
+            for (y, to) in to.chunks_exact_mut(wide).enumerate() {
+                let Some(y) = inside(h, y) else { continue };
+                let line = &x[((z * h.input + y) * w.input) as usize..][..w.input as usize];
+                let line = &line[first as usize..end as usize];
+                // Steps that are known need no divisions.
+                match w.stride {
+                    1 => apart(line, to, at, 1),
+                    2 => apart(line, to, at, 2),
+                    step => apart(line, to, at, step as usize),
                 }
-                _ => to.iter_mut().zip(from.iter().step_by(step)).for_each(|(to, x)| *to = *x),
             }
         }
     }
@@ -192,17 +247,20 @@ mod tests {
             (7, 3, 3, 2, 4, 4),
             (8, 2, 2, 1, 0, 0),
             (9, 3, 1, 1, -1, 0),
+            (37, 3, 1, 1, 1, 1),
+            (45, 5, 2, 1, 2, 2),
+            (50, 3, 3, 2, 1, 4),
         ] {
             let output = (input + begin + end - (kernel - 1) * dilation - 1) / stride + 1;
             let a = Axis { input, output, kernel, stride, dilation, begin, end };
             let axes = [one(), a.clone(), a.clone()];
             let plane = Plane::new(&axes);
-            let x: Vec<i64> = (0..input * input).collect();
-            let mut padded = vec![-1; plane.size];
-            plane.pad(&x, &mut padded);
+            let x: Vec<i32> = (0..(input * input) as i32).collect();
+            let mut padded = vec![-1.0; plane.size];
+            pad(&x, &plane, &mut padded);
             for (row, o) in (0..output).flat_map(|r| (0..output).map(move |o| (r, o))) {
                 let first = plane.rows[row as usize] + o as usize;
-                let found: Vec<i64> = plane.taps.iter().map(|t| padded[first + t]).collect();
+                let found: Vec<i64> = plane.taps.iter().map(|t| padded[first + t] as i64).collect();
                 let place = |o: i64, k: i64| {
                     Some(o * stride + k * dilation - begin).filter(|p| (0..input).contains(p))
                 };

@@ -1,4 +1,4 @@
-//! `dft` and `stft` by fast transforms of any length, in f64.
+//! `dft` and `stft` by fast transforms of any length, in f32. Roots of unity are computed in f64.
 
 use super::NodeCx;
 use super::lines::Lines;
@@ -12,12 +12,12 @@ use std::collections::HashMap;
 use std::f64::consts::PI;
 use std::sync::{Arc, Mutex, PoisonError};
 
-type Number = Complex<f64>;
+type Number = Complex<f32>;
 
 /// The transform of lines of a length.
 struct Plan {
     /// The transform of the line, or of its pairs of numbers as complex ones.
-    fft: Arc<dyn Fft<f64>>,
+    fft: Arc<dyn Fft<f32>>,
     /// The first roots of unity, up to a quarter, where numbers are pairs.
     roots: Vec<Number>,
 }
@@ -42,53 +42,77 @@ fn planned(n: usize, inverse: bool, real: bool) -> Arc<Plan> {
             true => (FftPlanner::new().plan_fft_inverse(len), 2.0 * PI),
             false => (FftPlanner::new().plan_fft_forward(len), -2.0 * PI),
         };
-        let root = |k: usize| Complex::cis(turn * k as f64 / n as f64);
+        let root = |k: usize| {
+            let root = Complex::cis(turn * k as f64 / n as f64);
+            Complex::new(root.re as f32, root.im as f32)
+        };
         Arc::new(Plan { fft, roots: (0..count).map(root).collect() })
     };
     all.entry(key).or_insert_with(plan).clone()
 }
 
 impl Plan {
-    /// Writes so many numbers of a line.
+    /// Writes so many numbers of a line: real ones that lie side by side where `beside` has them, else those of `number`.
     #[inline(always)]
-    fn write(&self, line: &mut [Number], count: usize, number: impl Fn(usize) -> Number) {
+    fn write(
+        &self,
+        line: &mut [Number],
+        count: usize,
+        beside: Option<&[f32]>,
+        number: impl Fn(usize) -> Number,
+    ) {
         if self.roots.is_empty() {
             return line.iter_mut().enumerate().take(count).for_each(|(k, to)| *to = number(k));
         }
-        for (k, z) in line.iter_mut().enumerate().take(count / 2) {
-            *z = Complex::new(number(2 * k).re, number(2 * k + 1).re);
+        let pairs = line.iter_mut().take(count / 2);
+        match beside.map(|x| x[..count].as_chunks::<2>().0) {
+            Some(x) => pairs.zip(x).for_each(|(z, &[re, im])| *z = Complex::new(re, im)),
+            None => {
+                pairs.enumerate().for_each(|(k, z)| *z = Complex::new(number(2 * k).re, number(2 * k + 1).re))
+            }
         }
         if !count.is_multiple_of(2) {
             line[count / 2] = Complex::new(number(count - 1).re, 0.0);
         }
     }
 
-    /// Calls `put` with each element of a line's transform and its place. `z` is what the transform made of the line.
-    #[inline(always)]
-    fn read(&self, z: &[Number], mut put: impl FnMut(usize, Number)) {
+    /// The transform of a line from what the passes made of it: all of it, or of real numbers the half with the middle one.
+    fn read(&self, z: &[Number], y: &mut [[f32; 2]]) {
         if self.roots.is_empty() {
-            return z.iter().enumerate().for_each(|(k, v)| put(k, *v));
+            return y.iter_mut().zip(z).for_each(|(y, v)| *y = [v.re, v.im]);
         }
         let (h, Some(first)) = (z.len(), z.first()) else { return };
-        put(0, (first.re + first.im).into());
-        put(h, (first.re - first.im).into());
-        for k in 1..=h / 2 {
-            let (a, b) = (z[k], z[h - k].conj());
-            let (even, odd) = ((a + b) * 0.5, (a - b) * Complex::new(0.0, -0.5));
-            let turned = self.roots[k] * odd;
-            let (sum, difference) = (even + turned, even - turned);
-            put(k, sum);
-            put(2 * h - k, sum.conj());
-            put(h - k, difference.conj());
-            put(h + k, difference);
+        let (low, high) = y.split_at_mut(h.min(y.len()));
+        low[0] = [first.re + first.im, 0.0];
+        high[0] = [first.re - first.im, 0.0];
+        // Numbers k and h - k of both halves: the last of them is one number where h is even.
+        let pairs = (h - 1) / 2;
+        let (up, down) = low[1..].split_at_mut(h - 1 - pairs);
+        let down = &mut down[..pairs];
+        let both = |a: Number, b: Number, root: Number| {
+            let (even, odd) = ((a + b.conj()) * 0.5, (a - b.conj()) * Complex::new(0.0, -0.5));
+            let turned = root * odd;
+            (even + turned, even - turned)
+        };
+        let numbers = z[1..].iter().zip(z.iter().rev()).zip(&self.roots[1..]);
+        for ((up, down), ((&a, &b), &root)) in up.iter_mut().zip(down.iter_mut().rev()).zip(numbers) {
+            let (sum, difference) = both(a, b, root);
+            (*up, *down) = ([sum.re, sum.im], [difference.re, -difference.im]);
         }
+        if let (Some(middle), true) = (up.last_mut(), h.is_multiple_of(2)) {
+            let (sum, _) = both(z[h / 2], z[h / 2], self.roots[h / 2]);
+            *middle = [sum.re, sum.im];
+        }
+        // The other half is the conjugate of this one backwards.
+        let mirrored = high[1..].iter_mut().zip(low[1..].iter().rev());
+        mirrored.for_each(|(to, from)| *to = [from[0], -from[1]]);
     }
 }
 
 /// An element of one part or two.
 fn number(x: &[f32], at: usize, parts: usize) -> Number {
-    let im = if parts == 2 { x[at * 2 + 1].into() } else { 0.0 };
-    Complex::new(x[at * parts].into(), im)
+    let im = if parts == 2 { x[at * 2 + 1] } else { 0.0 };
+    Complex::new(x[at * parts], im)
 }
 
 pub fn dft(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
@@ -112,7 +136,7 @@ pub fn dft(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let to = Lines::of(&shape[..rank - 1], axis, axis + 1);
     let plan = planned(n, inverse, parts == 1 && !to_real);
     let fft = &plan.fft;
-    let scale = if inverse { 1.0 / n as f64 } else { 1.0 };
+    let scale = if inverse { 1.0 / n as f32 } else { 1.0 };
     cx.write_floats(0, &shape, |y| {
         let x: &[f32] = &x;
         let written = Parts::new(y);
@@ -120,13 +144,15 @@ pub fn dft(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
         threads::ranges(from.outer * from.inner, 1 + 4096 / n, |lines| {
             let mut line = vec![Number::default(); fft.len()];
             let mut room = vec![Number::default(); fft.get_inplace_scratch_len()];
+            let mut made = vec![[0f32; 2]; if to.inner == 1 { 0 } else { to.n }];
             for l in lines {
                 points.pass();
                 let (o, i) = (l / from.inner, l % from.inner);
                 line.fill(Number::default());
                 let most = if to_real { n / 2 + 1 } else { n };
                 let place = |k: usize| (o * from.n + k) * from.inner + i;
-                plan.write(&mut line, from.n.min(most), |k| number(x, place(k), parts));
+                let beside = (from.inner == 1 && parts == 1).then(|| &x[place(0)..]);
+                plan.write(&mut line, from.n.min(most), beside, |k| number(x, place(k), parts));
                 if to_real {
                     mirror(&mut line);
                 }
@@ -135,24 +161,24 @@ pub fn dft(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
                     for (k, v) in line.iter().enumerate().take(to.n) {
                         let at = (o * to.n + k) * to.inner + i;
                         // SAFETY: each line has elements of its own.
-                        unsafe { written.part(at, at + 1)[0] = (v * scale).re as f32 };
+                        unsafe { written.part(at, at + 1)[0] = v.re * scale };
                     }
                     continue;
                 }
                 let first = 2 * (o * to.n * to.inner + i);
-                let beside = if to.inner == 1 { 2 * to.n } else { 0 };
+                let alone = to.inner == 1;
                 // SAFETY: each line has elements of its own, side by side where none is between them.
-                let own = unsafe { written.part(first, first + beside) }.as_chunks_mut::<2>().0;
-                plan.read(&line, |k, v| {
-                    let v = [(v.re * scale) as f32, (v.im * scale) as f32];
-                    if let Some(y) = own.get_mut(k) {
-                        *y = v;
-                    } else if k < to.n && beside == 0 {
-                        let at = first + 2 * k * to.inner;
-                        // SAFETY: as above.
-                        unsafe { written.part(at, at + 2) }.copy_from_slice(&v);
-                    }
-                });
+                let own = unsafe { written.part(first, first + if alone { 2 * to.n } else { 0 }) };
+                let made = if alone { own.as_chunks_mut::<2>().0 } else { &mut made };
+                plan.read(&line, made);
+                if inverse {
+                    made.as_flattened_mut().iter_mut().for_each(|v| *v *= scale);
+                }
+                for (k, v) in made.iter().enumerate().take(if alone { 0 } else { to.n }) {
+                    let at = first + 2 * k * to.inner;
+                    // SAFETY: as above.
+                    unsafe { written.part(at, at + 2) }.copy_from_slice(v);
+                }
             }
         });
         Ok(())
@@ -190,16 +216,11 @@ pub fn stft(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
             points.pass();
             let (b, f) = (f / frames, f % frames);
             let mut frame = vec![Number::default(); plan.fft.len()];
-            let weight = |k: usize| f64::from(window.map_or(1.0, |w| w.get(k).copied().unwrap_or(0.0)));
+            let weight = |k: usize| window.map_or(1.0, |w| w.get(k).copied().unwrap_or(0.0));
             let value = |k: usize| number(x, b * len + f * step + k, parts) * weight(k);
-            plan.write(&mut frame, n.min(len.saturating_sub(f * step)), value);
+            plan.write(&mut frame, n.min(len.saturating_sub(f * step)), None, value);
             plan.fft.process(&mut frame);
-            let y = y.as_chunks_mut::<2>().0;
-            plan.read(&frame, |k, v| {
-                if let Some(y) = y.get_mut(k) {
-                    *y = [v.re as f32, v.im as f32];
-                }
-            });
+            plan.read(&frame, y.as_chunks_mut::<2>().0);
         });
         Ok(())
     })

@@ -127,6 +127,14 @@ impl<'a> Narrow<'a> {
         }
     }
 
+    /// The elements where they are bytes.
+    pub fn bytes(&self) -> &'a [u8] {
+        match self {
+            Narrow::Signed(x) | Narrow::Unsigned(x) => x,
+            Narrow::Words(_) => &[],
+        }
+    }
+
     /// Whether elements are bytes without sign.
     pub fn is_unsigned(&self) -> bool {
         matches!(self, Narrow::Unsigned(_))

@@ -192,6 +192,14 @@ mod tests {
         check(60, 0, &[step(4, 10), table(&[0, 0, 0, 0, 1, 1, 1, 1])]);
         check(60, 0, &[step(4, 10), table(&[5, 5, 6, 6, 7])]);
         check(60, 0, &[step(4, 10), table(&[5, 5, 6, 7])]);
+        let padded = |n: isize, by: isize| {
+            let inner = (0..n).map(|i| i * by);
+            Map::Table([OUTSIDE; 2].into_iter().chain(inner).chain([OUTSIDE]).collect())
+        };
+        check(6000, 0, &[step(12, 0), padded(30, 100), padded(99, 1)]);
+        check(6000, 5, &[padded(2, 2500), step(40, 0), padded(20, 110), padded(70, 1)]);
+        check(6000, 0, &[step(60, 100), padded(90, 1)]);
+        check(6000, 0, &[table(&[700, 0, 0, 300, 900, 900, 1100]), padded(90, 1)]);
         check(60, 2, &[table(&[OUTSIDE; 3]), step(4, 1)]);
         check(60, 2, &[step(0, 1), step(4, 1)]);
         check(60, 7, &[]);

@@ -1,7 +1,7 @@
 //! Copies row by row along the last dimension.
 
 use super::maps::{Map, OUTSIDE, SHORT, TASK};
-use super::runs::{Run, few, repeat, repeats, runs};
+use super::runs::{Run, few, lines, repeat, repeats, runs};
 use crate::fast::short;
 use crate::threads::{self, Parts};
 use kiln_backend::stop::Checkpoints;
@@ -168,6 +168,9 @@ impl<const N: usize> Copy<'_, N> {
                 });
             });
         }
+        if line.runs.as_ref().is_some_and(|runs| self.sheets(runs, count, &parts)) {
+            return;
+        }
         threads::ranges(count, TASK.div_ceil(n), |rows| {
             points.pass();
             let mut before: Option<(usize, isize)> = None;
@@ -184,6 +187,60 @@ impl<const N: usize> Copy<'_, N> {
                 before = Some((row, place));
             });
         });
+    }
+
+    /// Copies so many rows that are stretches of neighbours and of the fill value, those of two dimensions at once; false otherwise.
+    fn sheets(&self, runs: &[Run], count: usize, parts: &Parts<'_, [u8; N]>) -> bool {
+        let [outer @ .., down, across] = &self.maps[..] else { return false };
+        if runs.iter().any(|r| r.from != OUTSIDE && r.len > 1 && r.step != 1) {
+            return false;
+        }
+        let (high, wide) = (down.len(), across.len());
+        let (lines, points) = (lines(down), Checkpoints::here());
+        threads::ranges(count, TASK.div_ceil(wide), |rows| {
+            points.pass();
+            let sheets = rows.start / high..rows.end.div_ceil(high);
+            self.each_row(outer, sheets, |sheet, place| {
+                for r in &lines {
+                    let first = sheet * high + r.at;
+                    let (start, end) = (first.max(rows.start), (first + r.len).min(rows.end));
+                    if start >= end {
+                        continue;
+                    }
+                    // SAFETY: each row belongs to one range.
+                    let to = unsafe { parts.part(start * wide, end * wide) };
+                    match place == OUTSIDE || r.from == OUTSIDE {
+                        true => to.fill(self.fill),
+                        false => {
+                            let mut at = place + r.from + (start - first) as isize * r.step;
+                            for to in to.chunks_exact_mut(wide) {
+                                self.neighbours(runs, at, to);
+                                at += r.step;
+                            }
+                        }
+                    }
+                }
+            });
+        });
+        true
+    }
+
+    /// Writes a row whose stretches are neighbours or the fill value.
+    #[inline(always)]
+    fn neighbours(&self, runs: &[Run], place: isize, to: &mut [[u8; N]]) {
+        for r in runs {
+            let to = &mut to[r.at..r.at + r.len];
+            match (r.from, &mut *to) {
+                // One or two elements take less time than a call.
+                (OUTSIDE, [x]) => *x = self.fill,
+                (OUTSIDE, [x, y]) => (*x, *y) = (self.fill, self.fill),
+                (OUTSIDE, _) => to.fill(self.fill),
+                (from, _) => {
+                    let at = (place + from) as usize;
+                    short::copy::<[u8; N], 16>(&self.from[at..at + r.len], to);
+                }
+            }
+        }
     }
 
     fn row(&self, row: &Row<'_>, place: isize, to: &mut [[u8; N]]) {

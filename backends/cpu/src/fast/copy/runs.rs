@@ -13,25 +13,36 @@ pub struct Run {
     pub step: isize,
 }
 
-/// The stretches of equal steps of a row; `None` if most are short.
+/// The stretches of equal steps of a row, of 0 or 1 where they are found in a table; `None` if most are short.
 pub fn runs(map: &Map) -> Option<Vec<Run>> {
+    let all = stretches(map, |step| (0..=1).contains(&step));
     match map {
-        Map::Step { len, step } => Some(vec![Run { at: 0, from: 0, len: *len, step: *step }]),
-        Map::Table(t) => {
-            let all = runs_of(t, 0);
-            (all.len() * 6 <= t.len() || all.len() < 4).then_some(all)
-        }
+        Map::Table(t) => (all.len() * 6 <= t.len() || all.len() < 4).then_some(all),
+        _ => Some(all),
+    }
+}
+
+/// The stretches of equal steps of rows.
+pub fn lines(map: &Map) -> Vec<Run> {
+    stretches(map, |_| true)
+}
+
+/// The stretches of a map whose steps fit.
+fn stretches(map: &Map, fits: fn(isize) -> bool) -> Vec<Run> {
+    match map {
+        Map::Step { len, step } => vec![Run { at: 0, from: 0, len: *len, step: *step }],
+        Map::Table(t) => of_table(t, 0, fits),
         Map::Edged { before, first, len, step, after } => {
-            let mut all = runs_of(before, 0);
+            let mut all = of_table(before, 0, fits);
             all.push(Run { at: before.len(), from: *first, len: *len, step: *step });
-            all.extend(runs_of(after, before.len() + len));
-            Some(all)
+            all.extend(of_table(after, before.len() + len, fits));
+            all
         }
     }
 }
 
 /// The stretches of a table whose first place is that of the element `first` of a row.
-fn runs_of(t: &[isize], first: usize) -> Vec<Run> {
+fn of_table(t: &[isize], first: usize, steps: fn(isize) -> bool) -> Vec<Run> {
     let mut all: Vec<Run> = Vec::new();
     for (i, &p) in (first..).zip(t) {
         if let Some(r) = all.last_mut() {
@@ -40,7 +51,7 @@ fn runs_of(t: &[isize], first: usize) -> Vec<Run> {
                 (OUTSIDE, _) | (_, OUTSIDE) => false,
                 _ if r.len == 1 => {
                     r.step = p - r.from;
-                    (0..=1).contains(&r.step)
+                    steps(r.step)
                 }
                 _ => p - r.from == r.step * r.len as isize,
             };
