@@ -1,5 +1,4 @@
-//! Fast Fourier transforms of GPU backends at lengths that the op suite has no room for. The CPU backend, which computes them in f64,
-//! has the wanted results.
+//! Fast Fourier transforms of all backends at lengths that the op suite has no room for, beside transforms in f64.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
@@ -7,6 +6,8 @@ use kiln_backend::{Backend, Program, Tactic};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, Bytes, DType, Fact, Graph, Op, Tensor};
 use kiln_tests::backends::{cuda, wgpu};
+use rustfft::FftPlanner;
+use rustfft::num_complex::Complex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -80,30 +81,92 @@ impl Case {
         format!("{} {:?} of {} with {:?}", self.op, self.attrs, self.x.ty(), self.others)
     }
 
-    /// Compares both results: differences by the greatest magnitude, in units of the last place of f32.
-    fn error(&self, found: &Tensor, wanted: &Tensor) -> f64 {
-        assert_eq!((found.dtype(), found.shape()), (wanted.dtype(), wanted.shape()), "{}", self.describe());
-        let (a, b) = (found.to_f64(), wanted.to_f64());
+    /// An input that is a number.
+    fn number(&self, input: usize) -> Option<usize> {
+        self.others.iter().find(|(i, _)| *i == input).map(|(_, t)| t.scalar_i64().unwrap() as usize)
+    }
+
+    /// The result in f64.
+    fn exact(&self) -> Vec<f64> {
+        let flag = |name: &str| self.attrs.bool(name).unwrap_or(false);
+        let (inverse, onesided) = (flag("inverse"), flag("onesided"));
+        let (shape, x) = (self.x.shape(), self.x.to_f64());
+        let parts = shape[shape.len() - 1];
+        let at = |k: usize| Complex::new(x[k * parts], if parts == 2 { x[k * parts + 1] } else { 0.0 });
+        if self.op == "stft" {
+            let (step, n) = (self.number(1).unwrap(), self.number(3).unwrap());
+            let window = self.others.iter().find(|(i, _)| *i == 2).map(|(_, t)| t.to_f64());
+            let weight = |k: usize| window.as_ref().map_or(1.0, |w| w[k]);
+            let frames = (shape[1] - n) / step + 1;
+            return (0..shape[0] * frames)
+                .flat_map(|f| {
+                    let first = f / frames * shape[1] + f % frames * step;
+                    let line = (0..n).map(|k| at(first + k) * weight(k)).collect();
+                    transformed(line, false, if onesided { n / 2 + 1 } else { n })
+                })
+                .flat_map(|v| [v.re, v.im])
+                .collect();
+        }
+        let axis = self.number(2).unwrap();
+        let (given, inner) = (shape[axis], shape[axis + 1..shape.len() - 1].iter().product::<usize>());
+        let n = self.number(1).unwrap_or(given);
+        let (real, made) = (inverse && onesided, if onesided && !inverse { n / 2 + 1 } else { n });
+        let outer: usize = shape[..axis].iter().product();
+        let width = if real { 1 } else { 2 };
+        let mut y = vec![0.0; outer * made * inner * width];
+        for (o, i) in (0..outer).flat_map(|o| (0..inner).map(move |i| (o, i))) {
+            let counted = if real { n / 2 + 1 } else { n }.min(given);
+            let mut line = vec![Complex::new(0.0, 0.0); n];
+            line.iter_mut().take(counted).enumerate().for_each(|(k, v)| *v = at((o * given + k) * inner + i));
+            if real {
+                // The spectrum of a real signal: what has no partner is real, the others have their conjugates.
+                line[0].im = 0.0;
+                (1..n.div_ceil(2)).for_each(|k| line[n - k] = line[k].conj());
+                if n.is_multiple_of(2) {
+                    line[n / 2].im = 0.0;
+                }
+            }
+            for (k, v) in transformed(line, inverse, made).into_iter().enumerate() {
+                let to = ((o * made + k) * inner + i) * width;
+                y[to..to + width].copy_from_slice(&[v.re, v.im][..width]);
+            }
+        }
+        y
+    }
+
+    /// Compares a result: differences by the greatest magnitude, in units of the last place of f32.
+    fn error(&self, found: &Tensor, wanted: &[f64]) -> f64 {
+        let (a, b) = (found.to_f64(), wanted);
+        assert_eq!(a.len(), b.len(), "{}", self.describe());
         let most = b.iter().fold(f64::MIN_POSITIVE, |m, x| m.max(x.abs()));
         let unit = if found.dtype() == DType::F16 { 2f64.powi(-11) } else { 2f64.powi(-24) };
-        let error = a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max) / most / unit;
+        let error = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max) / most / unit;
         assert!(error.is_finite(), "{}", self.describe());
         error
     }
+}
+
+/// The first numbers of a line's transform.
+fn transformed(mut line: Vec<Complex<f64>>, inverse: bool, count: usize) -> Vec<Complex<f64>> {
+    let n = line.len();
+    let mut planner = FftPlanner::new();
+    let fft = if inverse { planner.plan_fft_inverse(n) } else { planner.plan_fft_forward(n) };
+    fft.process(&mut line);
+    line.truncate(count);
+    let scale = if inverse { 1.0 / n as f64 } else { 1.0 };
+    line.iter().map(|v| v * scale).collect()
 }
 
 /// Units of the last place, of the greatest result, that a transform may be off: as many as the tolerance table has for what is rounded
 /// on the way.
 const MOST: f64 = 8.0;
 
-/// The GPU backends that are there.
-fn backends() -> impl Iterator<Item = Arc<dyn Backend>> {
-    [wgpu().unwrap(), cuda().unwrap()].into_iter().flatten()
-}
-
+/// Compares the CPU backend's result and those of the GPU backends that are there, which have it by this tactic.
 fn compare(case: &Case, tactic: &str) {
-    let (wanted, _) = case.run(&kiln_backend_cpu::Cpu::new(), "fast", 0);
-    for backend in backends() {
+    let wanted = case.exact();
+    let cpu: Arc<dyn Backend> = Arc::new(kiln_backend_cpu::Cpu::new());
+    let gpus = [wgpu().unwrap(), cuda().unwrap()].into_iter().flatten().map(|b| (b, tactic));
+    for (backend, tactic) in [(cpu, "fast")].into_iter().chain(gpus) {
         let (found, time) = case.run(&*backend, tactic, 0);
         let error = case.error(&found, &wanted);
         println!("{}: {}: {error:.2} units, {time:?}", backend.name(), case.describe());
