@@ -6,8 +6,12 @@ use std::sync::OnceLock;
 type Handle = *mut c_void;
 
 /// The driver: NVIDIA's, or that of tests which `KILN_CUDA_DRIVER` names. A failed call ends the test. The backend has made its context
-/// current on the calling thread: it has loaded an engine.
-pub struct Driver(libloading::Library);
+/// current on the calling thread: it has loaded an engine. That context, and the stream with it, goes with the last engine.
+pub struct Driver {
+    library: libloading::Library,
+    /// The stream, once somebody asked for it.
+    stream: OnceLock<usize>,
+}
 
 /// A graph that can be launched; it stays as long as the process.
 #[derive(Clone, Copy)]
@@ -22,12 +26,13 @@ impl Driver {
     pub fn open() -> Driver {
         let library = std::env::var_os("KILN_CUDA_DRIVER").unwrap_or_else(|| "libcuda.so.1".into());
         // SAFETY: the driver, which the backend has loaded.
-        Driver(unsafe { libloading::Library::new(library) }.expect("the driver of the backend"))
+        let library = unsafe { libloading::Library::new(library) }.expect("the driver of the backend");
+        Driver { library, stream: OnceLock::new() }
     }
 
     fn find<T: Copy>(&self, name: &str) -> Option<T> {
         // SAFETY: callers name the function's own type.
-        unsafe { self.0.get::<T>(name.as_bytes()) }.ok().map(|f| *f)
+        unsafe { self.library.get::<T>(name.as_bytes()) }.ok().map(|f| *f)
     }
 
     fn get<T: Copy>(&self, name: &str) -> T {
@@ -94,9 +99,8 @@ impl Driver {
 
     /// A stream of the test's own, the same at each call.
     pub fn stream(&self) -> Handle {
-        static STREAM: OnceLock<usize> = OnceLock::new();
         let create: unsafe extern "C" fn(*mut Handle, u32) -> c_int = self.get("cuStreamCreate");
-        let made = STREAM.get_or_init(|| {
+        let made = self.stream.get_or_init(|| {
             let mut stream = std::ptr::null_mut();
             // SAFETY: the place is valid.
             done("cuStreamCreate", unsafe { create(&mut stream, 1) });

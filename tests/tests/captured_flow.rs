@@ -138,7 +138,7 @@ fn graphs_of_the_caller_decide_in_each_launch() {
     let driver = Driver::open();
     let mut sets = Sets::new(&driver);
     shapes(&mut context);
-    // SAFETY: the stream stays as long as the process.
+    // SAFETY: the stream stays as long as the engine.
     unsafe { context.set_stream(driver.stream()) }.unwrap();
     sets.bind(&mut context, 0);
     sets.write(0, &inputs(1, 2, true));
@@ -189,7 +189,7 @@ fn runs_that_need_the_host_are_refused_with_the_layer_and_what_to_do() {
     let driver = Driver::open();
     let mut sets = Sets::new(&driver);
     shapes(&mut context);
-    // SAFETY: the stream stays as long as the process.
+    // SAFETY: the stream stays as long as the engine.
     unsafe { context.set_stream(driver.stream()) }.unwrap();
     sets.bind(&mut context, 0);
     let found = driver.allocate(ROOM);

@@ -201,12 +201,10 @@ fn tensors_of_the_caller_on_the_device_are_used_in_place() {
     }
     .unwrap();
     let [input, _] = &pairs[0];
-    // SAFETY: refused before anything is read.
-    let odd =
-        unsafe { context.require_native().unwrap().bind(Bound::Input(0), pointer(input.address() + 4), 64) };
-    assert!(matches!(odd, Err(BackendError::InvalidArgument(m)) if m.contains("16")));
+    // Any address may be bound; too few bytes are refused before anything is read.
+    let at = pointer(input.address() + 4);
     // SAFETY: as above.
-    unsafe { context.require_native().unwrap().bind(Bound::Input(0), pointer(input.address()), 64) }.unwrap();
+    unsafe { context.require_native().unwrap().bind(Bound::Input(0), at, 64) }.unwrap();
     let short = context.enqueue(&given, &shapes);
     assert!(matches!(short, Err(BackendError::InvalidArgument(m)) if m.contains("bind more")));
     // SAFETY: null is always allowed.
