@@ -65,12 +65,18 @@ template <class K> DEV void tiles(const K& k) {
     const Tile own = tile_of_block(k, 64u, 64u);
     const u32 x = threadIdx.x % 64u;
     const u32 y = threadIdx.x / 64u;
+    // All loads are in flight before the first of them is stored.
+    Cell r[16] = {};
 #pragma unroll
     for (u32 i = 0u; i < 16u; i++) {
         const u32 q = y + i * 4u;
         if (own.p + x < p.size_p && own.q + q < p.size_q) {
-            tile[q * PITCH<Cell> + x] = k.bx0[own.source + along_q(p, own.q + q) + own.p + x];
+            r[i] = k.bx0[own.source + along_q(p, own.q + q) + own.p + x];
         }
+    }
+#pragma unroll
+    for (u32 i = 0u; i < 16u; i++) {
+        tile[(y + i * 4u) * PITCH<Cell> + x] = r[i];
     }
     __syncthreads();
 #pragma unroll
@@ -156,16 +162,43 @@ template <class Cell> constexpr u32 FEW_PITCH = PLACES<Cell> + 2u;
 template <bool FEW_LAST, class K>
 DEV void few_by_ones(const K& k, typename K::Cell* tile, u32 count, u32 factor, u32 places, u32 flat, u32 apart, u32 step) {
     typedef typename K::Cell Cell;
+    // Some loads are in flight before the first of them is stored.
+    constexpr u32 AT_ONCE = 4u;
     if constexpr (FEW_LAST) {
-        for (u32 row = 0u; row < count; row++) {
+        for (u32 first = 0u; first < count; first += AT_ONCE) {
             for (u32 x = threadIdx.x; x < places; x += K::LANES) {
-                tile[row * FEW_PITCH<Cell> + x] = k.bx0[apart + row * step + x];
+                Cell r[AT_ONCE] = {};
+#pragma unroll
+                for (u32 i = 0u; i < AT_ONCE; i++) {
+                    if (first + i < count) {
+                        r[i] = k.bx0[apart + (first + i) * step + x];
+                    }
+                }
+#pragma unroll
+                for (u32 i = 0u; i < AT_ONCE; i++) {
+                    if (first + i < count) {
+                        tile[(first + i) * FEW_PITCH<Cell> + x] = r[i];
+                    }
+                }
             }
         }
     } else {
-        for (u32 t = threadIdx.x; t < places * count; t += K::LANES) {
-            const u32 place = (t * factor) >> 20;
-            tile[(t - place * count) * FEW_PITCH<Cell> + place] = k.bx0[flat + t];
+        for (u32 t = threadIdx.x; t < places * count; t += K::LANES * AT_ONCE) {
+            Cell r[AT_ONCE] = {};
+#pragma unroll
+            for (u32 i = 0u; i < AT_ONCE; i++) {
+                if (t + i * K::LANES < places * count) {
+                    r[i] = k.bx0[flat + t + i * K::LANES];
+                }
+            }
+#pragma unroll
+            for (u32 i = 0u; i < AT_ONCE; i++) {
+                const u32 at = t + i * K::LANES;
+                const u32 place = (at * factor) >> 20;
+                if (at < places * count) {
+                    tile[(at - place * count) * FEW_PITCH<Cell> + place] = r[i];
+                }
+            }
         }
     }
     __syncthreads();

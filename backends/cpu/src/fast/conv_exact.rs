@@ -101,7 +101,7 @@ impl Channels<'_> {
     }
 }
 
-/// What becomes of sums.
+/// The way from sums to results.
 struct Last<'a> {
     bias: Option<Channels<'a>>,
     tail: Option<At<'a>>,

@@ -37,7 +37,7 @@ pub struct Job<'a> {
     pub depth: usize,
 }
 
-/// Where results go: bytes of all of them, the bytes of one, and layers after the convolution.
+/// Memory of the results: bytes of all of them, the bytes of one, and layers after the convolution.
 pub struct Sink<'a> {
     pub parts: Parts<'a, u8>,
     pub size: usize,

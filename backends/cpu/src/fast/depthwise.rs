@@ -173,7 +173,7 @@ pub fn planes(c: &Conv<'_>, tail: Option<At<'_>>, y: &mut [f32]) {
     });
 }
 
-/// Calls `take` with the number of each plane of the output and a function that writes it, and with memory of a task, which `room` makes.
+/// Calls `take` with the number of each plane of the output, a function that writes it, and memory of a task. `room` makes that memory.
 /// Elements of x are those given here, of any type.
 pub fn each_plane<T: Real, R>(
     c: &Conv<'_>,

@@ -62,10 +62,34 @@ struct Tile {
 }
 
 /// Threads and chunks, for chunks of eight elements and of one; the smallest that holds a row is taken.
-const EIGHTS: &[(usize, usize)] =
-    &[(4, 1), (8, 1), (16, 1), (32, 1), (32, 2), (32, 3), (32, 4), (128, 2), (256, 2), (256, 4)];
-const ONES: &[(usize, usize)] =
-    &[(4, 2), (8, 2), (16, 2), (32, 2), (32, 4), (32, 8), (128, 4), (256, 4), (256, 8), (256, 16)];
+const EIGHTS: &[(usize, usize)] = &[
+    (4, 1),
+    (8, 1),
+    (16, 1),
+    (32, 1),
+    (32, 2),
+    (32, 3),
+    (32, 4),
+    (128, 2),
+    (256, 2),
+    (256, 4),
+    (512, 4),
+    (1024, 4),
+];
+const ONES: &[(usize, usize)] = &[
+    (4, 2),
+    (8, 2),
+    (16, 2),
+    (32, 2),
+    (32, 4),
+    (32, 8),
+    (128, 4),
+    (256, 4),
+    (256, 8),
+    (512, 8),
+    (512, 16),
+    (1024, 16),
+];
 
 impl Tile {
     /// For rows of `n` elements in tensors whose last dimension is `last`.
@@ -191,7 +215,7 @@ mod tests {
 
     #[test]
     fn tiles_hold_rows_and_leave_no_thread_without_a_warp() {
-        for n in 1..=4096 {
+        for n in 1..=16_384 {
             for last in [n, 8, 7] {
                 let t = Tile::of(n, last).unwrap_or_else(|| panic!("{n}"));
                 assert!(
