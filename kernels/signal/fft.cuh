@@ -109,17 +109,17 @@ DEV Four four(vec2<f32> a, vec2<f32> b, vec2<f32> c, vec2<f32> d) {
     return Four{s + t, u + v, s - t, u - v};
 }
 
-// A number of a butterfly, turned by k of n parts.
-DEV void put(vec2<f32>* to, vec2<f32> v, u32 k, u32 n) { *to = k == 0u ? v : times(v, root(k, n)); }
+// A number of a butterfly, turned by root k.
+DEV void put(vec2<f32>* to, vec2<f32> v, u32 k, const vec2<f32>* roots) { *to = k == 0u ? v : times(v, roots[k]); }
 
-// One butterfly of r points that are `stride` apart; results are `apart` apart, and turned by multiples of `k` of n parts.
-DEV void butterfly(u32 r, const vec2<f32>* x, u32 stride, vec2<f32>* y, u32 apart, u32 k, u32 n) {
+// One butterfly of r points that are `stride` apart; results are `apart` apart, and turned by roots at multiples of `k`.
+DEV void butterfly(u32 r, const vec2<f32>* x, u32 stride, vec2<f32>* y, u32 apart, u32 k, const vec2<f32>* roots) {
     const vec2<f32> a = x[0];
     const vec2<f32> b = x[stride];
     switch (r) {
         case 2u: {
             y[0] = a + b;
-            put(y + apart, a - b, k, n);
+            put(y + apart, a - b, k, roots);
             break;
         }
         case 3u: {
@@ -128,16 +128,16 @@ DEV void butterfly(u32 r, const vec2<f32>* x, u32 stride, vec2<f32>* y, u32 apar
             const vec2<f32> m = a - s * 0.5f;
             const vec2<f32> d = quarter((b - c) * 0.8660254037844386f);
             y[0] = a + s;
-            put(y + apart, m + d, k, n);
-            put(y + 2u * apart, m - d, 2u * k, n);
+            put(y + apart, m + d, k, roots);
+            put(y + 2u * apart, m - d, 2u * k, roots);
             break;
         }
         case 4u: {
             const Four f = four(a, b, x[2u * stride], x[3u * stride]);
             y[0] = f.a;
-            put(y + apart, f.b, k, n);
-            put(y + 2u * apart, f.c, 2u * k, n);
-            put(y + 3u * apart, f.d, 3u * k, n);
+            put(y + apart, f.b, k, roots);
+            put(y + 2u * apart, f.c, 2u * k, roots);
+            put(y + 3u * apart, f.d, 3u * k, roots);
             break;
         }
         case 5u: {
@@ -153,10 +153,10 @@ DEV void butterfly(u32 r, const vec2<f32>* x, u32 stride, vec2<f32>* y, u32 apar
             const vec2<f32> p = quarter(u * 0.9510565162951535f + v * 0.5877852522924731f);
             const vec2<f32> q = quarter(u * 0.5877852522924731f - v * 0.9510565162951535f);
             y[0] = a + s + t;
-            put(y + apart, m + p, k, n);
-            put(y + 2u * apart, o + q, 2u * k, n);
-            put(y + 3u * apart, o - q, 3u * k, n);
-            put(y + 4u * apart, m - p, 4u * k, n);
+            put(y + apart, m + p, k, roots);
+            put(y + 2u * apart, o + q, 2u * k, roots);
+            put(y + 3u * apart, o - q, 3u * k, roots);
+            put(y + 4u * apart, m - p, 4u * k, roots);
             break;
         }
         default: {
@@ -167,13 +167,13 @@ DEV void butterfly(u32 r, const vec2<f32>* x, u32 stride, vec2<f32>* y, u32 apar
             const vec2<f32> f = quarter(odd.c);
             const vec2<f32> g = times(odd.d, vec2<f32>(-h, -h));
             y[0] = even.a + odd.a;
-            put(y + apart, even.b + e, k, n);
-            put(y + 2u * apart, even.c + f, 2u * k, n);
-            put(y + 3u * apart, even.d + g, 3u * k, n);
-            put(y + 4u * apart, even.a - odd.a, 4u * k, n);
-            put(y + 5u * apart, even.b - e, 5u * k, n);
-            put(y + 6u * apart, even.c - f, 6u * k, n);
-            put(y + 7u * apart, even.d - g, 7u * k, n);
+            put(y + apart, even.b + e, k, roots);
+            put(y + 2u * apart, even.c + f, 2u * k, roots);
+            put(y + 3u * apart, even.d + g, 3u * k, roots);
+            put(y + 4u * apart, even.a - odd.a, 4u * k, roots);
+            put(y + 5u * apart, even.b - e, 5u * k, roots);
+            put(y + 6u * apart, even.c - f, 6u * k, roots);
+            put(y + 7u * apart, even.d - g, 7u * k, roots);
         }
     }
 }
@@ -181,7 +181,10 @@ DEV void butterfly(u32 r, const vec2<f32>* x, u32 stride, vec2<f32>* y, u32 apar
 // One pass: a block makes `batch` transforms of `radix` points, of all rows.
 template <class K> DEV void fft_pass(const K& k) {
     __shared__ __align__(8) u8 memory[2u * HALF * sizeof(vec2<f32>)];
+    __shared__ __align__(8) u8 turns[HALF * sizeof(vec2<f32>)];
     vec2<f32>* numbers = reinterpret_cast<vec2<f32>*>(memory);
+    // The roots of unity of all butterflies, each computed once.
+    vec2<f32>* roots = reinterpret_cast<vec2<f32>*>(turns);
     const auto& p = params<FftParams>(k);
     const u32 lane = threadIdx.x;
     // Transforms of a row, and of this block.
@@ -196,6 +199,9 @@ template <class K> DEV void fft_pass(const K& k) {
         const u32 g = first + b;
         numbers[b * p.radix + j] = taken(k, p, g / each, g % each + each * j);
     }
+    for (u32 e = lane; e < p.radix; e += 128u) {
+        roots[e] = root(e, p.radix);
+    }
     __syncthreads();
     u32 here = 0u;
     u32 done = 1u;
@@ -206,7 +212,7 @@ template <class K> DEV void fft_pass(const K& k) {
             const u32 b = e / stride * p.radix;
             const u32 u = e % stride;
             const u32 turned = u / done * done;
-            butterfly(r, numbers + here + b + u, stride, numbers + HALF - here + b + u - turned + turned * r, done, turned, p.radix);
+            butterfly(r, numbers + here + b + u, stride, numbers + HALF - here + b + u - turned + turned * r, done, turned, roots);
         }
         here = HALF - here;
         done = done * r;
