@@ -58,6 +58,10 @@ DEV u32 along_q(const TransposeTilesParams& p, u32 at) {
 // Elements of a row of a square tile, so that a column's are in different banks.
 template <class Cell> constexpr u32 PITCH = sizeof(Cell) == 1u ? 68u : sizeof(Cell) == 2u ? 66u : 65u;
 
+// Rows of x (READS) or of the result begin at multiples of 8 elements and end there: bits of `even`.
+constexpr u32 READS = 1u;
+constexpr u32 WRITES = 2u;
+
 template <class K> DEV void tiles(const K& k) {
     typedef typename K::Cell Cell;
     __shared__ Cell tile[64u * PITCH<Cell>];
@@ -65,20 +69,53 @@ template <class K> DEV void tiles(const K& k) {
     const Tile own = tile_of_block(k, 64u, 64u);
     const u32 x = threadIdx.x % 64u;
     const u32 y = threadIdx.x / 64u;
+    // Places of vectors.
+    const u32 x_8 = threadIdx.x % 8u * 8u;
+    const u32 y_8 = threadIdx.x / 8u;
     // All loads are in flight before the first of them is stored.
-    Cell r[16] = {};
+    if ((p.even & READS) != 0u) {
+        Run<Cell> r[2] = {};
 #pragma unroll
-    for (u32 i = 0u; i < 16u; i++) {
-        const u32 q = y + i * 4u;
-        if (own.p + x < p.size_p && own.q + q < p.size_q) {
-            r[i] = k.bx0[own.source + along_q(p, own.q + q) + own.p + x];
+        for (u32 i = 0u; i < 2u; i++) {
+            const u32 q = y_8 + i * 32u;
+            if (own.p + x_8 < p.size_p && own.q + q < p.size_q) {
+                r[i] = Run<Cell>::of(k.bx0 + own.source + along_q(p, own.q + q) + own.p + x_8, 1u);
+            }
+        }
+#pragma unroll
+        for (u32 i = 0u; i < 16u; i++) {
+            tile[(y_8 + i / 8u * 32u) * PITCH<Cell> + x_8 + i % 8u] = r[i / 8u].v[i % 8u];
+        }
+    } else {
+        Cell r[16] = {};
+#pragma unroll
+        for (u32 i = 0u; i < 16u; i++) {
+            const u32 q = y + i * 4u;
+            if (own.p + x < p.size_p && own.q + q < p.size_q) {
+                r[i] = k.bx0[own.source + along_q(p, own.q + q) + own.p + x];
+            }
+        }
+#pragma unroll
+        for (u32 i = 0u; i < 16u; i++) {
+            tile[(y + i * 4u) * PITCH<Cell> + x] = r[i];
         }
     }
-#pragma unroll
-    for (u32 i = 0u; i < 16u; i++) {
-        tile[(y + i * 4u) * PITCH<Cell> + x] = r[i];
-    }
     __syncthreads();
+    if ((p.even & WRITES) != 0u) {
+#pragma unroll
+        for (u32 i = 0u; i < 2u; i++) {
+            const u32 down = y_8 + i * 32u;
+            if (own.p + down < p.size_p && own.q + x_8 < p.size_q) {
+                Run<Cell> out;
+#pragma unroll
+                for (u32 j = 0u; j < 8u; j++) {
+                    out.v[j] = tile[(x_8 + j) * PITCH<Cell> + down];
+                }
+                put_8(k, out, own.result + (own.p + down) * p.own_stride_p + own.q + x_8);
+            }
+        }
+        return;
+    }
 #pragma unroll
     for (u32 i = 0u; i < 16u; i++) {
         const u32 down = y + i * 4u;
@@ -226,7 +263,7 @@ template <bool FEW_LAST, class K> DEV void few(const K& k) {
     const u32 count = FEW_LAST ? p.size_q : p.size_p;
     const u32 first = FEW_LAST ? own.p : own.q;
     const u32 places = min(PLACES<Cell>, (FEW_LAST ? p.size_p : p.size_q) - first);
-    const u32 width = p.even != 0u ? 8u : 1u;
+    const u32 width = p.even == (READS | WRITES) ? 8u : 1u;
     // Elements of a place lie together: at `flat`.
     const u32 flat = (FEW_LAST ? own.result : own.source) + first * count;
     const u32 apart = (FEW_LAST ? own.source : own.result) + first;

@@ -45,7 +45,7 @@ kiln_codegen::params! {
         tiles_p: u32,
         /// Tiles along q.
         tiles_q: u32,
-        /// Whether vectors lie at multiples of 8 elements.
+        /// Whether vectors lie at multiples of 8 elements: in x 1, in the result 2.
         even: u32,
         /// Elements of q from one stride of its outer part to the next: q is one dimension where that is all of it.
         inner: u32,
@@ -132,13 +132,15 @@ pub fn launch(walk: &Walk, bytes: usize) -> Result<Option<Launch>, BackendError>
     let groups = tiles[0] * tiles[1] * rest.iter().map(|&d| dims[d]).product::<usize>();
     let mut rest_strides: Vec<usize> = rest.iter().map(|&d| strides[d] as usize).collect();
     let mut own_strides: Vec<usize> = rest.iter().map(|&d| own[d]).collect();
-    let steps = match form {
-        Form::Squares | Form::Pairs => vec![dims[p], size_q, strides[q] as usize, stride_outer, own[p]],
-        Form::FewLast => vec![dims[p], strides[q] as usize],
-        Form::FewFirst => vec![dims[q], own[p]],
+    let whole = |all: &[usize]| all.iter().all(|n| n.is_multiple_of(8));
+    let (reads, writes) = match form {
+        Form::Squares | Form::Pairs => ([dims[p], strides[q] as usize, stride_outer], [size_q, own[p]]),
+        Form::FewLast => ([dims[p], strides[q] as usize, 0], [0; 2]),
+        Form::FewFirst => ([dims[q], 0, 0], [dims[q], own[p]]),
     };
-    let mut all = steps.iter().chain(&rest_strides).chain(&own_strides);
-    let even = *offset % 8 == 0 && all.all(|n| n % 8 == 0);
+    let reads = offset.is_multiple_of(8) && whole(&reads) && whole(&rest_strides);
+    let writes = whole(&writes) && whole(&own_strides);
+    let even = reads && writes;
     let square = matches!(form, Form::Squares | Form::Pairs);
     let woven = even && !square && WOVEN.contains(&few);
     let mut rest_dims: Vec<usize> = rest.iter().map(|&d| dims[d]).collect();
@@ -161,7 +163,7 @@ pub fn launch(walk: &Walk, bytes: usize) -> Result<Option<Launch>, BackendError>
         own_stride_p: own[p],
         tiles_p: tiles[0],
         tiles_q: tiles[1],
-        even: usize::from(even),
+        even: usize::from(reads) + 2 * usize::from(writes),
         inner: inner.size,
         inner_factor: inner.factor,
         inner_shift: inner.shift,
