@@ -160,6 +160,14 @@ pub struct BuildConfig {
     pub replace_by_plugins: Vec<String>,
 }
 
+impl BuildConfig {
+    /// Whether the user decides which tactics a layer may have. A form of the network may then lack one that another form has.
+    pub(crate) fn selects(&self) -> bool {
+        let rules = !self.tactic_rules.is_empty() || !self.excluded_tactics.is_empty();
+        self.selector.is_some() || rules || self.deterministic
+    }
+}
+
 impl Default for BuildConfig {
     fn default() -> Self {
         BuildConfig {

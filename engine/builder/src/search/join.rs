@@ -120,7 +120,7 @@ impl Search<'_, '_> {
         self.tuner.ahead(parts.iter().chain([&whole]).map(Item::parts))?;
         let mut without = 0.0;
         for part in &parts {
-            without += self.tuner.time(&part.layer, &part.region, &part.facts)? + launch;
+            without += self.time_as_formed(part)? + launch;
         }
         match self.tuner.time(&whole.layer, &whole.region, &whole.facts) {
             Ok(ns) => Ok(Verdict::Timed { without, with: ns + launch }),

@@ -34,6 +34,8 @@ pub enum Verdict {
     },
     /// Fewer kernels only reformat inputs and outputs, which counts more than time.
     Direct,
+    /// More layers have a tactic that the user's selection allows, which counts more than time.
+    Selectable,
     /// The backend expects it to take so many times as long: not timed.
     Hopeless(f64),
     /// The backend lacks a kernel for it.
@@ -153,6 +155,7 @@ impl Search<'_, '_> {
         let verdict = match &self.trial(now, first)? {
             Some(one) => match self.compare(now, one)? {
                 Verdict::Refused(why) => Verdict::Refused(why),
+                Verdict::Selectable => Verdict::Selectable,
                 timed => self.directly(now, one).unwrap_or(timed),
             },
             None => Verdict::Refused("the backend lacks a kernel for it".into()),
@@ -201,9 +204,11 @@ impl Search<'_, '_> {
             Verdict::Timed { without, with } => {
                 let taken = with < without * (1.0 - GAIN);
                 let why = if taken { "faster" } else { "not faster" };
-                (Some(without), Some(with), taken, why.to_owned())
+                let finite = |ns: f64| Some(ns).filter(|ns| ns.is_finite());
+                (finite(without), finite(with), taken, why.to_owned())
             }
             Verdict::Direct => (None, None, true, "inputs or outputs need fewer reformats".into()),
+            Verdict::Selectable => (None, None, true, "more layers have a tactic that is selected".into()),
             Verdict::Hopeless(times) => {
                 (None, None, false, format!("expected to take {times:.1} times as long"))
             }

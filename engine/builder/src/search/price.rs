@@ -46,11 +46,11 @@ impl Search<'_, '_> {
                 (*n, *m) = (*n - both, *m - both);
             }
         }
-        for (i, _) in after.values().filter(|(_, n)| *n > 0) {
-            match self.tuner.tactics(&i.layer, &i.region, &i.facts) {
-                Err(BuildError::NoTactic { reasons, .. }) => return Ok(Verdict::Refused(reasons)),
-                other => other?,
-            };
+        let (without, _) = if self.cx.config.selects() { self.lacking(&before)? } else { (0, String::new()) };
+        match self.lacking(&after)? {
+            (with, _) if with < without => return Ok(Verdict::Selectable),
+            (0, _) => {}
+            (_, reasons) => return Ok(Verdict::Refused(reasons)),
         }
         if let (Some(a), Some(b)) = (self.estimate(&before)?, self.estimate(&after)?)
             && b > a * self.cx.config.estimate_limit
@@ -60,6 +60,21 @@ impl Search<'_, '_> {
         let items = before.values().chain(after.values()).filter(|(_, n)| *n > 0);
         self.tuner.ahead(items.map(|(i, _)| i.parts()))?;
         Ok(Verdict::Timed { without: self.cost(&before)?, with: self.cost(&after)? })
+    }
+
+    /// Number of regions without a tactic, and the reasons at the first of them.
+    fn lacking(&mut self, items: &Items) -> Result<(usize, String), BuildError> {
+        let (mut count, mut first) = (0, String::new());
+        for (i, n) in items.values().filter(|(_, n)| *n > 0) {
+            match self.tuner.tactics(&i.layer, &i.region, &i.facts) {
+                Err(BuildError::NoTactic { reasons, .. }) => {
+                    first = if count == 0 { reasons } else { first };
+                    count += n;
+                }
+                other => drop(other?),
+            }
+        }
+        Ok((count, first))
     }
 
     /// Nanoseconds of a network as it is formed.
@@ -121,8 +136,17 @@ impl Search<'_, '_> {
         let launch = launch(self.cx.target);
         let mut sum = 0.0;
         for (i, n) in items.values().filter(|(_, n)| *n > 0) {
-            sum += *n as f64 * (self.tuner.time(&i.layer, &i.region, &i.facts)? + launch);
+            sum += *n as f64 * (self.time_as_formed(i)? + launch);
         }
         Ok(sum)
+    }
+
+    /// Nanoseconds of a region of the network as it is formed. Infinite where the user's selection leaves no tactic for it:
+    /// another form may have one.
+    pub(super) fn time_as_formed(&mut self, i: &Item) -> Result<f64, BuildError> {
+        match self.tuner.time(&i.layer, &i.region, &i.facts) {
+            Err(BuildError::NoTactic { .. }) if self.cx.config.selects() => Ok(f64::INFINITY),
+            other => other,
+        }
     }
 }

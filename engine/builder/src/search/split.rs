@@ -41,7 +41,10 @@ impl Search<'_, '_> {
         let item = |nodes: &[NodeId]| self.item(f, nodes, uses);
         let (whole, head, rest) = (item(nodes)?, item(&head)?, item(&rest)?);
         let t = &mut *self.tuner;
-        let fused = t.offered(&whole.layer, &whole.region, &whole.facts)?;
+        let fused = match t.offered(&whole.layer, &whole.region, &whole.facts) {
+            Err(BuildError::NoTactic { .. }) if self.cx.config.selects() => Vec::new(),
+            other => other?,
+        };
         let Ok(alone) = t.tactics(&head.layer, &head.region, &head.facts) else { return Ok(None) };
         let lost = alone.iter().any(|t| !fused.contains(t));
         let mut expect = |i: &super::price::Item| t.estimate(&i.layer, &i.region, &i.facts).ok().flatten();
@@ -54,8 +57,8 @@ impl Search<'_, '_> {
             return Ok(None);
         }
         self.tuner.ahead([&whole, &head, &rest].map(super::price::Item::parts))?;
+        let without = self.time_as_formed(&whole)? + launch;
         let mut time = |i: &super::price::Item| self.tuner.time(&i.layer, &i.region, &i.facts);
-        let without = time(&whole)? + launch;
         let verdict = match (time(&head), time(&rest)) {
             (Ok(head), Ok(rest)) => Verdict::Timed { without, with: head + rest + 2.0 * launch },
             (Err(BuildError::NoTactic { reasons, .. }), _)
