@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target};
+use kiln_backend::{
+    Backend, BackendError, Context, Counters, Device, Executable, Program, Region, Shapes, StepTime, Tactic,
+    Target, TimeRequest,
+};
 use kiln_builder::cache::TimingCache;
 use kiln_builder::{BuildConfig, BuildError, Builder, Built, Constraints, LayerTypes, Narrowing};
-use kiln_ir::{DType, Graph};
+use kiln_ir::{DType, Graph, Tensor, ValueId};
 use kiln_ops::conv::CONV;
 use kiln_tests::backends::{cpu, cuda, wgpu};
 use std::sync::Arc;
@@ -319,4 +322,126 @@ fn types_are_chosen_from_stored_times_on_wgpu() {
 #[test]
 fn types_are_chosen_from_stored_times_on_cuda() {
     cuda().unwrap().iter().for_each(warm_builds_choose_as_cold_ones);
+}
+
+/// The CPU backend, which reports times of its own: of steps by [`close_in_f16`], of whole programs in the narrower type and in f32 as it is
+/// told, in microseconds.
+#[derive(Clone, Copy)]
+struct Whole([f64; 2]);
+
+/// Steps take a little longer in f16 than in f32, casts included.
+fn close_in_f16(g: &Graph) -> f64 {
+    let product = g.nodes().any(|(_, n)| n.op.name() == "matmul");
+    match (product, g.ty(g.outputs[0]).dtype) {
+        (true, DType::F16) => 9.5,
+        (true, _) => 10.0,
+        _ => 1.0,
+    }
+}
+
+impl Backend for Whole {
+    fn name(&self) -> &str {
+        "cpu"
+    }
+
+    fn targets(&self) -> Result<Vec<Target>, BackendError> {
+        cpu().targets()
+    }
+
+    fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
+        cpu().tactics(region, target)
+    }
+
+    fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
+        cpu().compile(region, tactic, target)
+    }
+
+    fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
+        Ok(Arc::new(Clocked(*self, 0.0, cpu().open(target)?)))
+    }
+}
+
+/// A device, executable or context, with the microseconds of a run.
+struct Clocked<T: ?Sized>(Whole, f64, T);
+
+impl Device for Clocked<Arc<dyn Device>> {
+    fn time(&self, request: &TimeRequest<'_>) -> Result<Vec<f64>, BackendError> {
+        Ok(vec![close_in_f16(request.graph) * 1e3; request.samples as usize])
+    }
+
+    fn load(&self, program: Arc<Program>) -> Result<Arc<dyn Executable>, BackendError> {
+        let g = &program.graph;
+        let narrow = g.value_ids().any(|v| g.ty(v).dtype == DType::F16);
+        let us = self.0.0[usize::from(!narrow)];
+        Ok(Arc::new(Clocked(self.0, us, self.2.load(program)?)))
+    }
+}
+
+impl Executable for Clocked<Arc<dyn Executable>> {
+    fn context(&self) -> Result<Box<dyn Context>, BackendError> {
+        Ok(Box::new(Clocked(self.0, self.1, self.2.context()?)))
+    }
+}
+
+impl Context for Clocked<Box<dyn Context>> {
+    fn enqueue(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError> {
+        self.2.enqueue(inputs, shapes)
+    }
+
+    fn outputs(&mut self) -> Result<Vec<Tensor>, BackendError> {
+        self.2.outputs()
+    }
+
+    fn observe(&mut self, value: ValueId) -> Result<Tensor, BackendError> {
+        self.2.observe(value)
+    }
+
+    fn set_observable(&mut self, on: bool) {
+        self.2.set_observable(on);
+    }
+
+    fn step_times(&mut self) -> Result<Vec<StepTime>, BackendError> {
+        self.2.step_times()
+    }
+
+    fn time_runs(&mut self, runs: u32) -> Result<Vec<f64>, BackendError> {
+        match self.1.is_finite() {
+            true => Ok(vec![self.1 * 1e3; runs as usize]),
+            false => Err(BackendError::Unsupported("no clock".into())),
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        self.2.counters()
+    }
+}
+
+/// Two products of different shapes.
+const PRODUCTS: &str = r#"graph "products" { input %x: f32[64,64] input %w: f32[64,32] input %v: f32[32,64]
+    %a = matmul(%x, %w) %b = matmul(%a, %v) output %b }"#;
+
+#[test]
+fn networks_whose_sums_are_close_are_compared_by_runs_of_the_whole() {
+    let with = |whole: [f64; 2], cache: TimingCache, locked: bool| {
+        let backend = Arc::new(Whole(whole));
+        let target = backend.targets().unwrap().remove(0);
+        let mut builder = Builder::new(backend, target);
+        builder.config = BuildConfig { reduced: vec![DType::F16], locked, ..BuildConfig::default() };
+        builder.cache = cache;
+        let built = builder.build_graph(Graph::from_text(PRODUCTS).unwrap(), &mut |_, _, _| true).unwrap();
+        let narrow = layers(&built).iter().filter(|l| *l == "matmul f16").count();
+        let told = built.considered.iter().find(|c| c.rewrite == "types").map(|c| c.why.clone()).unwrap();
+        (narrow, told, built.timed, builder.cache)
+    };
+    // Sums of steps say f32.
+    let (narrow, told, ..) = with([f64::INFINITY; 2], TimingCache::new(), false);
+    assert_eq!((narrow, told.contains("runs of the network")), (0, false), "{told}");
+    let (narrow, told, timed, cache) = with([15.0, 20.0], TimingCache::new(), false);
+    assert!(narrow == 2 && timed > 0 && told.contains("take 15.0 us, with other types 20.0 us"), "{told}");
+    // What was timed decides again, whatever the device would say now.
+    let (narrow, again, timed, _) = with([30.0, 20.0], cache, true);
+    assert_eq!((narrow, again, timed), (2, told, 0));
+    // Noise decides nothing.
+    let (narrow, told, ..) = with([19.9, 20.0], TimingCache::new(), false);
+    assert!(narrow == 0 && told.contains("take 20.0 us"), "{told}");
 }

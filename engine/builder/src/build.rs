@@ -185,6 +185,7 @@ impl Builder {
             used: BTreeSet::new(),
             sites: HashMap::new(),
             blobs: HashMap::new(),
+            chosen_blobs: HashMap::new(),
             notes: Vec::new(),
             spent: Spent::default(),
             work: &work,

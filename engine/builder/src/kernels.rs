@@ -11,7 +11,7 @@ use crate::tuner::{Choice, Tuner, concretize};
 use crate::{BuildError, bodies, largest, selection};
 use kiln_backend::{Alternative, BackendError, Case, Program, Region, Step, Tactic, Target, flow};
 use kiln_ir::{Bytes, Fact, Graph, Node, NodeId, ValueId};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::Instant;
 
 /// Layers with several kernels that the note of a build names.
@@ -122,7 +122,7 @@ pub(crate) fn choose_all(
 ) -> Result<Chosen, BuildError> {
     let points = at.points;
     let picked = pick_all(tuner, g, regions, at, slices)?;
-    let blobs = compile_picked(tuner, &picked)?;
+    compile_picked(tuner, &picked)?;
     let mut all = Chosen::default();
     for p in picked {
         all.reports.push(StepReport {
@@ -141,7 +141,7 @@ pub(crate) fn choose_all(
             alternatives: p.others.iter().map(|o| o.report.clone()).collect(),
         });
         // Every key was compiled.
-        let blob = |key: &str| blobs.get(key).cloned().unwrap_or_else(|| Bytes::from(Vec::new()));
+        let blob = |key: &str| tuner.chosen_blobs.get(key).cloned().unwrap_or_else(|| Bytes::from(Vec::new()));
         let mut step = Step::new(p.name, p.nodes, p.choice.tactic, blob(&p.key));
         let others = p.others.into_iter();
         step.alternatives = others
@@ -274,15 +274,16 @@ fn blob_key(region: &Region) -> String {
     crate::cache::describe(g) + &known + &ranges.collect::<String>()
 }
 
-/// The blobs of all that was picked, by what they depend on.
-fn compile_picked(tuner: &mut Tuner<'_>, picked: &[Picked]) -> Result<HashMap<String, Bytes>, BuildError> {
+/// Compiles all that was picked and is not compiled yet.
+fn compile_picked(tuner: &mut Tuner<'_>, picked: &[Picked]) -> Result<(), BuildError> {
     let start = Instant::now();
     let mut seen = HashSet::new();
     let all = picked.iter().flat_map(|p| {
         let others = p.others.iter().map(move |o| (p, &o.key, &o.choice.tactic));
         std::iter::once((p, &p.key, &p.choice.tactic)).chain(others)
     });
-    let first: Vec<_> = all.filter(|(_, key, _)| seen.insert(*key)).collect();
+    let new = |key: &String| !tuner.chosen_blobs.contains_key(key);
+    let first: Vec<_> = all.filter(|(_, key, _)| new(key) && seen.insert(*key)).collect();
     let jobs: Vec<_> = first.iter().map(|(p, _, tactic)| (&p.region, *tactic)).collect();
     let blobs = compile_all(tuner.backend, tuner.target, &jobs, &mut tuner.progress)?;
     tuner.spent.compiling += start.elapsed();
@@ -292,11 +293,11 @@ fn compile_picked(tuner: &mut Tuner<'_>, picked: &[Picked]) -> Result<HashMap<St
         }
         source => BuildError::Backend { backend: tuner.backend.name().to_owned(), source },
     };
-    let named = first.iter().zip(blobs).map(|((p, key, tactic), blob)| {
+    for ((p, key, tactic), blob) in first.iter().zip(blobs) {
         let blob = blob.map_err(|e| refused(p, tactic, e))?;
-        Ok(((*key).clone(), Bytes::from(blob)))
-    });
-    named.collect()
+        tuner.chosen_blobs.insert((*key).clone(), Bytes::from(blob));
+    }
+    Ok(())
 }
 
 /// A program for each region of a node of control flow, built like the graph around it; reports go to `all`.

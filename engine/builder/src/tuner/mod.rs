@@ -12,7 +12,7 @@ use crate::progress::Phases;
 use crate::selection::{self, Algorithm, LayerContext, TacticRule};
 use crate::{BuildConfig, BuildError};
 use kiln_backend::{Backend, Device, Region, Tactic, Target, flow};
-use kiln_ir::{Fact, Graph};
+use kiln_ir::{Bytes, Fact, Graph};
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -48,6 +48,8 @@ pub struct Tuner<'a> {
     pub sites: HashMap<String, Rc<Site>>,
     /// Blobs that were compiled ahead and not yet used, by the site's key and the tactic.
     pub blobs: HashMap<(String, String), Vec<u8>>,
+    /// Blobs of chosen kernels, by the text of everything that they depend on.
+    pub chosen_blobs: HashMap<String, Bytes>,
     /// Notes for the user.
     pub notes: Vec<String>,
     /// Time by kind of work.

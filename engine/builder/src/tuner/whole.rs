@@ -1,6 +1,6 @@
-//! Choosing how a step of control flow is run, with its bodies in it: by the time of the whole.
+//! Times of steps of control flow with their bodies in them, and of networks: by runs of the whole.
 //!
-//! The time depends on what was chosen inside, which is therefore part of the key.
+//! A time depends on what was chosen inside, which is therefore part of its key.
 
 use super::measure::of_this_run;
 use super::{Choice, Tuner};
@@ -109,6 +109,45 @@ impl Tuner<'_> {
     }
 }
 
+impl Tuner<'_> {
+    /// The median time of a network in nanoseconds, measured if it is not known. `None` where it is neither known nor may be timed, or fails
+    /// with random inputs. `text` says what it is made of; `make` makes a program of it, with inputs.
+    pub fn time_network(
+        &mut self,
+        text: &str,
+        make: impl FnOnce(&mut Self) -> Result<Option<(Program, Vec<Tensor>)>, BuildError>,
+    ) -> Result<Option<f64>, BuildError> {
+        let key = key(text, self.target, &self.flags());
+        let network = [Tactic::plain("network")];
+        if !self.known(&key, &network) {
+            if self.config.locked || self.config.estimates {
+                return Ok(None);
+            }
+            let Some((program, inputs)) = make(self)? else { return Ok(None) };
+            let about = format!("network \"{}\" of {} steps", program.graph.name, program.steps.len());
+            let device = self.opened()?;
+            let _turn = self.store.as_ref().and_then(|store| store.turn());
+            let start = Instant::now();
+            let times = match time_program(&*device, program, &inputs, self.config.samples) {
+                Ok(times) => times,
+                Err(e) if of_this_run(&e) => {
+                    self.note(format!("the {about} is not timed as a whole: {e}"));
+                    Vec::new()
+                }
+                Err(source) => {
+                    return Err(BuildError::Backend { backend: self.backend.name().to_owned(), source });
+                }
+            };
+            self.spent.timing += start.elapsed();
+            self.timed += 1;
+            self.remember(&key, about, &network, vec![times]);
+        }
+        let median = self.median(&key, &network[0]);
+        self.used.insert(key);
+        Ok(Some(median).filter(|ns| ns.is_finite()))
+    }
+}
+
 /// Times of runs of a program that is this step alone.
 fn time(
     device: &dyn Device,
@@ -122,6 +161,16 @@ fn time(
     for s in &mut program.steps {
         (s.blob, s.bodies) = (step.blob.clone(), step.bodies.iter().map(usual).collect());
     }
+    time_program(device, program, inputs, samples)
+}
+
+/// Times of runs of a program: at least one, and no more than [`PATIENCE`] allows.
+fn time_program(
+    device: &dyn Device,
+    program: Program,
+    inputs: &[Tensor],
+    samples: u32,
+) -> Result<Vec<f64>, BackendError> {
     let shapes = Arc::new(program.shapes(inputs)?);
     let mut context = device.load(Arc::new(program))?.context()?;
     context.enqueue(inputs, &shapes)?;

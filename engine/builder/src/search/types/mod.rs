@@ -3,8 +3,10 @@
 //! The network is cut into units: regions as they are formed in f32, whose layers may have the same types. Each unit costs what its
 //! region takes in each type, each value between units of two types costs a cast. The labelling of least cost is taken
 //! (`labels.rs`). Each narrower type throughout is searched to the end beside it, formats and fusions included, and compared; f32 where
-//! it is close. The layers' times in those give another labelling (`finished.rs`), which is compared, too.
+//! it is close. The layers' times in those give another labelling (`finished.rs`), which is compared, too. Sums of steps leave out what steps
+//! do to each other: where they are close, the networks are run as wholes (`finalists.rs`).
 
+mod finalists;
 mod finished;
 mod labels;
 mod units;
@@ -13,6 +15,7 @@ use super::{Considered, Formed, Given, Search};
 use crate::passes::precision::{self, Choice, Types};
 use crate::passes::{self, PassReport};
 use crate::{BuildError, Narrowing, bodies};
+use finalists::Finalist;
 use finished::Times;
 use kiln_ir::{DType, Graph, NodeId};
 use labels::{energy, solve};
@@ -54,42 +57,44 @@ impl Search<'_, '_> {
         let (found, wide) = (solve(&units.problem), units.widest());
         let pinned = units.types(&wide);
         let (least, mut without) = (energy(&units.problem, &found), energy(&units.problem, &wide));
-        let (mut with, mut types) = (least, units.types(&found));
+        let (mut with, mut types, mut runs) = (least, units.types(&found), None);
         let trials = close(&units, [wide, found], least);
         if trials.len() > 1 && self.cx.config.search {
-            let mut timed: Vec<(f64, Types)> = Vec::new();
+            let mut timed: Vec<Finalist> = Vec::new();
             let mut throughout = BTreeMap::new();
             for types in trials {
-                let (ns, times) = self.time_with(g, &types)?;
-                throughout.extend(units.label_throughout(&types).map(|l| (l, times)));
-                timed.push((ns, types));
+                let (finalist, times) = self.finish(g, types)?;
+                throughout.extend(units.label_throughout(&finalist.types).map(|l| (l, times)));
+                timed.push(finalist);
             }
             // What is faster in which type, formats and fusions included.
             if let Some(problem) = finished::labelling(g, &units, &throughout) {
                 let mixed = units.types(&solve(&problem));
-                if timed.iter().all(|(_, t)| *t != mixed) {
-                    timed.push((self.time_with(g, &mixed)?.0, mixed));
+                if timed.iter().all(|f| f.types != mixed) {
+                    timed.push(self.finish(g, mixed)?.0);
                 }
             }
-            without = timed.iter().find(|(_, t)| *t == pinned).map_or(without, |(ns, _)| *ns);
-            let best = timed.into_iter().reduce(|a, b| if b.0 < a.0 { b } else { a });
-            (with, types) = best.unwrap_or((with, types));
+            without = timed.iter().find(|f| f.types == pinned).map_or(without, |f| f.ns);
+            if let Some((best, why)) = self.fastest(g, timed)? {
+                (with, types, runs) = (best.ns, best.types, why);
+            }
         }
-        self.report(g, &choices, &types, &pinned, (without, with));
+        self.report(g, &choices, &types, &pinned, (without, with, runs));
         self.tuner.progress.step()?;
         self.tuner.progress.finish(phase);
         Ok(types)
     }
 
-    /// The time of the network with these types, searched to the end, and those of its layers. Large constants are not evaluated for it.
-    fn time_with(&mut self, g: &Graph, types: &Types) -> Result<(f64, Times), BuildError> {
+    /// The network with these types, searched to the end, and the times of its layers. Large constants are not evaluated for it.
+    fn finish(&mut self, g: &Graph, types: Types) -> Result<(Finalist, Times), BuildError> {
         let work = self.cx.work.clone();
         let (cx, given) = (self.cx.trial(&work), self.given);
         let mut search = Search { tuner: &mut *self.tuner, cx, given, considered: Vec::new() };
         let mut typed = g.clone();
-        search.with_types(&mut typed, types)?;
+        search.with_types(&mut typed, &types)?;
         let formed = search.run(typed)?;
-        Ok((search.total(&formed)?, search.by_layer(g, &formed)?))
+        let (ns, times) = (search.total(&formed)?, search.by_layer(g, &formed)?);
+        Ok((Finalist { ns, kernels: search.kernels(&formed)?, types }, times))
     }
 
     /// Writes down what was chosen, and which wishes are not met.
@@ -99,7 +104,7 @@ impl Search<'_, '_> {
         choices: &BTreeMap<NodeId, Choice>,
         types: &Types,
         pinned: &Types,
-        (without, with): (f64, f64),
+        (without, with, runs): (f64, f64, Option<String>),
     ) {
         let name = |id: &NodeId| g.get(*id).map_or(String::new(), |n| n.name.clone());
         let changed: Vec<&NodeId> = types.keys().filter(|id| pinned.get(id) != types.get(id)).collect();
@@ -111,12 +116,10 @@ impl Search<'_, '_> {
             without_ns: Some(without).filter(|t| t.is_finite()),
             with_ns: Some(with).filter(|t| t.is_finite()),
             taken: !changed.is_empty(),
-            why: match changed.is_empty() {
-                true => "f32 is faster everywhere".into(),
-                false => {
-                    format!("{} of {} layers are faster in a narrower type", changed.len(), choices.len())
-                }
-            },
+            why: match changed.len() {
+                0 => "f32 is faster everywhere".to_owned(),
+                n => format!("{n} of {} layers are faster in a narrower type", choices.len()),
+            } + &runs.unwrap_or_default(),
         });
         for (id, choice) in choices {
             let taken = types.get(id).copied().unwrap_or(DType::F32);
