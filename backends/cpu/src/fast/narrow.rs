@@ -1,31 +1,43 @@
 //! Conversions between f32 and the narrower floats.
 
-use super::simd::vectorized;
+use super::simd::{Level, level, vectorized};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 /// Rounds to the nearest f16, ties to even.
 pub fn to_f16(x: &[f32], y: &mut [f16]) {
+    let whole = wide(x.len().min(y.len()));
     #[cfg(target_arch = "x86_64")]
-    if super::simd::level() == super::simd::Level::Avx512 {
-        let whole = x.len().min(y.len()) / 16 * 16;
-        // SAFETY: the processor has AVX-512.
-        unsafe { x86::to_f16(&x[..whole], &mut y[..whole]) };
-        return y[whole..].convert_from_f32_slice(&x[whole..]);
+    match level() {
+        // SAFETY: the processor has the level's instructions.
+        Level::Avx512 => unsafe { x86::to_f16_wide(&x[..whole], &mut y[..whole]) },
+        // SAFETY: as above.
+        Level::Avx2 => unsafe { x86::to_f16(&x[..whole], &mut y[..whole]) },
+        Level::Base => {}
     }
-    y.convert_from_f32_slice(x);
+    y[whole..].convert_from_f32_slice(&x[whole..]);
 }
 
 /// Widens f16, which is exact.
 pub fn of_f16(x: &[f16], y: &mut [f32]) {
+    let whole = wide(x.len().min(y.len()));
     #[cfg(target_arch = "x86_64")]
-    if super::simd::level() == super::simd::Level::Avx512 {
-        let whole = x.len().min(y.len()) / 16 * 16;
-        // SAFETY: the processor has AVX-512.
-        unsafe { x86::of_f16(&x[..whole], &mut y[..whole]) };
-        return x[whole..].convert_to_f32_slice(&mut y[whole..]);
+    match level() {
+        // SAFETY: the processor has the level's instructions.
+        Level::Avx512 => unsafe { x86::of_f16_wide(&x[..whole], &mut y[..whole]) },
+        // SAFETY: as above.
+        Level::Avx2 => unsafe { x86::of_f16(&x[..whole], &mut y[..whole]) },
+        Level::Base => {}
     }
-    x.convert_to_f32_slice(y);
+    x[whole..].convert_to_f32_slice(&mut y[whole..]);
+}
+
+/// Elements that are converted in whole registers of the level.
+fn wide(count: usize) -> usize {
+    match cfg!(target_arch = "x86_64") && level() > Level::Base {
+        true => count / 16 * 16,
+        false => 0,
+    }
 }
 
 /// Rounds to the nearest bf16, ties to even.
@@ -62,29 +74,54 @@ mod x86 {
     use half::f16;
     use std::arch::x86_64::*;
 
-    /// Converts whole registers; lengths are equal and multiples of 16.
-    #[target_feature(enable = "avx512f")]
-    pub fn to_f16(x: &[f32], y: &mut [f16]) {
-        for (x, y) in x.as_chunks::<16>().0.iter().zip(y.as_chunks_mut::<16>().0) {
-            // SAFETY: the chunks are as long as the registers; neither access needs alignment.
-            unsafe {
-                let narrow = _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm512_loadu_ps(x.as_ptr()));
-                _mm256_storeu_si256(y.as_mut_ptr().cast(), narrow);
+    /// Defines conversions of whole registers, of so many elements, for one instruction set. Lengths are equal and multiples of 16.
+    macro_rules! conversions {
+        ($to:ident, $of:ident, $features:literal, $lanes:literal, $load:ident, $store:ident, $narrow:ident, $widen:ident,
+         $load_narrow:ident, $store_narrow:ident) => {
+            #[target_feature(enable = $features)]
+            pub fn $to(x: &[f32], y: &mut [f16]) {
+                for (x, y) in x.as_chunks::<$lanes>().0.iter().zip(y.as_chunks_mut::<$lanes>().0) {
+                    // SAFETY: the chunks are as long as the registers; neither access needs alignment.
+                    unsafe {
+                        let narrow = $narrow::<_MM_FROUND_TO_NEAREST_INT>($load(x.as_ptr()));
+                        $store_narrow(y.as_mut_ptr().cast(), narrow);
+                    }
+                }
             }
-        }
-    }
 
-    /// Converts whole registers; lengths are equal and multiples of 16.
-    #[target_feature(enable = "avx512f")]
-    pub fn of_f16(x: &[f16], y: &mut [f32]) {
-        for (x, y) in x.as_chunks::<16>().0.iter().zip(y.as_chunks_mut::<16>().0) {
-            // SAFETY: the chunks are as long as the registers; neither access needs alignment.
-            unsafe {
-                let narrow = _mm256_loadu_si256(x.as_ptr().cast());
-                _mm512_storeu_ps(y.as_mut_ptr(), _mm512_cvtph_ps(narrow));
+            #[target_feature(enable = $features)]
+            pub fn $of(x: &[f16], y: &mut [f32]) {
+                for (x, y) in x.as_chunks::<$lanes>().0.iter().zip(y.as_chunks_mut::<$lanes>().0) {
+                    // SAFETY: the chunks are as long as the registers; neither access needs alignment.
+                    unsafe { $store(y.as_mut_ptr(), $widen($load_narrow(x.as_ptr().cast()))) };
+                }
             }
-        }
+        };
     }
+    conversions!(
+        to_f16,
+        of_f16,
+        "avx2,f16c",
+        8,
+        _mm256_loadu_ps,
+        _mm256_storeu_ps,
+        _mm256_cvtps_ph,
+        _mm256_cvtph_ps,
+        _mm_loadu_si128,
+        _mm_storeu_si128
+    );
+    conversions!(
+        to_f16_wide,
+        of_f16_wide,
+        "avx512f",
+        16,
+        _mm512_loadu_ps,
+        _mm512_storeu_ps,
+        _mm512_cvtps_ph,
+        _mm512_cvtph_ps,
+        _mm256_loadu_si256,
+        _mm256_storeu_si256
+    );
 }
 
 #[cfg(test)]

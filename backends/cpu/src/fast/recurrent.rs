@@ -2,7 +2,7 @@
 
 use super::gemm::{Bias, How, Size, Strided, by_panels, floats, floats_mut, gemm_into, packed, scratch};
 use super::kept::Panels;
-use super::pointwise::math::{exp, log1p, tanh};
+use super::pointwise::math::{exp, log1p, sigmoid, tanh};
 use super::simd::vectorized;
 use super::vector::rows_by_vector;
 use super::{Floats, NodeCx, Types};
@@ -324,7 +324,7 @@ vectorized! {
         let (name, a, b) = f;
         match name {
             "tanh" => set!(x, |x| tanh::<FMA>(x)),
-            "sigmoid" => set!(x, |x| 1.0 / (1.0 + exp::<FMA>(-x))),
+            "sigmoid" => set!(x, |x| sigmoid::<FMA>(x)),
             "relu" => set!(x, |x| if x < 0.0 { 0.0 } else { x }),
             "softsign" => set!(x, |x| x / (1.0 + x.abs())),
             "softplus" => set!(x, |x| {

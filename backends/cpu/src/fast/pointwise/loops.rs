@@ -77,7 +77,7 @@ vectorized! {
 vectorized! {
     /// 1/(1 + e^−x).
     pub fn sigmoid(x: &[f32], y: &mut [f32]) {
-        map!(x, y, |x| 1.0 / (1.0 + math::exp::<FMA>(-x)));
+        map!(x, y, |x| math::sigmoid::<FMA>(x));
     }
 }
 
