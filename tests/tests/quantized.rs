@@ -107,11 +107,16 @@ impl Maker {
         self.constant(t)
     }
 
+    /// Groups of a convolution of so many channels.
+    fn groups(&mut self, channels: usize) -> usize {
+        let grouped = channels.is_multiple_of(2) && self.below(4) == 0;
+        if grouped { [2, channels][self.below(2) as usize] } else { 1 }
+    }
+
     fn conv(&mut self, x: ValueId) -> ValueId {
         let dims = self.dims(x);
         let rank = dims.len();
-        let grouped = dims[1].is_multiple_of(2) && self.below(4) == 0;
-        let groups = if grouped { [2, dims[1]][self.below(2) as usize] } else { 1 };
+        let groups = self.groups(dims[1]);
         let m = groups * (1 + self.below(5) as usize);
         let taps: Vec<usize> = (2..rank).map(|i| 1 + self.below(dims[i].min(3) as i64) as usize).collect();
         let shape: Vec<usize> = [m, dims[1] / groups].into_iter().chain(taps).collect();
@@ -149,9 +154,10 @@ impl Maker {
         let by: Vec<ValueId> = [x, self.scales(&[])].into_iter().chain(zero).collect();
         let codes = self.add("quantize", Attrs::new().with("to", dtype), &by);
         let image = self.centred(codes, zero);
-        let m = 1 + self.below(5) as usize;
+        let groups = self.groups(dims[1]);
+        let m = groups * (1 + self.below(6) as usize);
         let taps = (2..rank).map(|i| 1 + self.below(dims[i].min(3) as i64) as usize);
-        let shape: Vec<usize> = [m, dims[1]].into_iter().chain(taps).collect();
+        let shape: Vec<usize> = [m, dims[1] / groups].into_iter().chain(taps).collect();
         let w = self.codes(DType::I8, &shape, -128, 127);
         let w = self.constant(w);
         let column: Vec<usize> = (0..rank).map(|i| if i == 0 { m } else { 1 }).collect();
@@ -159,7 +165,8 @@ impl Maker {
         let zeros = if self.below(2) == 0 { Some(self.constant(zeros)) } else { None };
         let w = self.centred(w, zeros);
         let pads: Vec<i64> = (0..2 * (rank - 2)).map(|_| self.below(2)).collect();
-        let sums = self.add("conv", Attrs::new().with("pads", pads), &[image, w]);
+        let attrs = Attrs::new().with("pads", pads).with("groups", groups as i64);
+        let sums = self.add("conv", attrs, &[image, w]);
         let along: Vec<usize> = (0..rank).map(|i| if i == 1 { m } else { 1 }).collect();
         let bias = self.codes(DType::I32, &along, -1000, 1000);
         let bias = self.constant(bias);
@@ -303,7 +310,10 @@ fn random_network(backend: &Arc<dyn Backend>, seed: u64) -> Counts {
         let engine = Engine::on_target(b.program, vec![Profile::new()], backend.as_ref(), target);
         let engine = engine.map_err(|e| e.to_string())?;
         let mut context = engine.create_context().map_err(|e| e.to_string())?;
-        context.run(&[("x", x)]).map_err(|e| e.to_string())
+        let mut run = || context.run(&[("x", x.clone())]).map_err(|e| e.to_string());
+        // The second run multiplies by weights that the first one packed.
+        let (first, second) = (run()?, run()?);
+        if first == second { Ok(second) } else { Err(format!("{second:?}, but {first:?} at first")) }
     });
     match found {
         Ok(found) if found[0].1 == wanted[0] => {}

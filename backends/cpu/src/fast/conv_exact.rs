@@ -7,10 +7,10 @@ use super::depthwise;
 use super::element::{Element, with_element};
 use super::gemm::{How, floats, floats_mut, scratch};
 use super::plane::Real;
-use super::pointwise::tail::{At, Lanes};
+use super::pointwise::tail::{Lanes, Results};
 use super::simd::vectorized;
 use super::windows::{Conv, spatial, volume};
-use crate::threads::{self, Parts};
+use crate::threads;
 use crate::value::{Out, Val};
 use bytemuck::Pod;
 use kiln_backend::BackendError;
@@ -104,10 +104,7 @@ impl Channels<'_> {
 /// The way from sums to results.
 struct Last<'a> {
     bias: Option<Channels<'a>>,
-    tail: Option<At<'a>>,
-    /// Bytes of a result.
-    size: usize,
-    parts: Parts<'a, u8>,
+    to: Results<'a>,
 }
 
 /// Memory of a task: sums as integers, and that of layers behind.
@@ -116,7 +113,7 @@ type Room<'a> = (Vec<i32>, Option<Lanes<'a>>);
 impl<'a> Last<'a> {
     /// Memory of a task that writes at most so many results at once.
     fn room(&self, most: usize) -> Room<'a> {
-        (vec![0; PIECE.min(most)], self.tail.map(|t| t.room()))
+        (vec![0; PIECE.min(most)], self.to.room())
     }
 
     /// Makes results of sums, from one on.
@@ -131,11 +128,7 @@ impl<'a> Last<'a> {
                 bias.add(first, sums);
             }
             // SAFETY: as the contract says.
-            let to = unsafe { self.parts.part(first * self.size, (first + y.len()) * self.size) };
-            match (self.tail, &mut *room) {
-                (Some(tail), Some(room)) => tail.convert(room, first, sums, to),
-                _ => to.copy_from_slice(bytemuck::cast_slice(sums)),
-            }
+            unsafe { self.to.write(first, sums, room) };
         }
     }
 }
@@ -194,7 +187,7 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let conv = Conv { x: &[], w, bias: None, axes, groups, channels, m, depth };
     let tail = cx.take_tail(DType::I32);
     let mut out = Out::new(&pool, tail.map_or(DType::I32, |t| t.result()), &shape, &cx.node.name)?;
-    let last = Last { bias, tail, size: out.size(), parts: Parts::new(out.bytes_mut()) };
+    let last = Last { bias, to: Results::of(&mut out, tail) };
     let missing =
         || BackendError::Internal(format!("{}: integers of {sx:?} are not all there", cx.node.name));
     if layout == Layout::Linear && depth == 1 && groups > 1 {

@@ -2,13 +2,12 @@
 
 use super::NodeCx;
 use super::conv_last::At;
-use super::conv_second::{self, Job, Sink};
+use super::conv_second::{self, Job};
 use super::copy::{self, Map};
+use super::pointwise::tail::Results;
 use super::windows::{Spatial, spatial, volume};
 use super::words::{self, Columns, Narrow, Rows, Size, Stored, Target};
-use crate::threads::Parts;
 use crate::value::Out;
-use bytemuck::Pod;
 use kiln_backend::BackendError;
 use kiln_ir::DType;
 use kiln_ops::conv::geometry;
@@ -54,12 +53,12 @@ impl Columns for Weights<'_> {
 }
 
 /// A tensor with channels last.
-fn channels_last<T: Pod>(x: &[T], shape: &[usize]) -> Vec<T> {
+fn channels_last(x: &[i16], shape: &[usize]) -> Vec<i16> {
     let own = strides(shape);
     let order = [0].into_iter().chain(2..shape.len()).chain([1]);
     let maps = order.map(|d| Map::all(shape[d], own[d])).collect();
-    let mut y = vec![T::zeroed(); x.len()];
-    copy::bytes(size_of::<T>(), bytemuck::cast_slice(x), bytemuck::cast_slice_mut(&mut y), 0, maps, &[]);
+    let mut y = vec![0; x.len()];
+    copy::bytes(size_of::<i16>(), bytemuck::cast_slice(x), bytemuck::cast_slice_mut(&mut y), 0, maps, &[]);
     y
 }
 
@@ -80,7 +79,8 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let Some(axes) = axes.and_then(|a| window::numbers(&a)).and_then(spatial) else { return Ok(false) };
     let (Some(shape), Ok(groups)) = (cx.out_shape(0), attrs.int("groups")) else { return Ok(false) };
     let depth = sw[layout.channel_axis(sw.len())];
-    if cx.out_dtype(0) != Some(DType::I32) || shape.contains(&0) || depth == 0 {
+    let taps = volume(&axes, |a| a.kernel);
+    if cx.out_dtype(0) != Some(DType::I32) || shape.contains(&0) || depth * taps == 0 {
         return Ok(false);
     }
     let (groups, outputs) = (groups as usize, sw[0]);
@@ -90,41 +90,32 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     }
     let channels = sx[layout.channel_axis(sx.len())];
     let Some(stored) = Stored::of(&vx) else { return Ok(false) };
+    let second = layout == Layout::Linear && conv_second::takes(stored.narrow());
     // Weights of 32 bits are only read until they are packed.
-    let packed = vw.dtype() == DType::I32 && words::kept(cx.kept, groups);
+    let kept = if second { cx.kept.is_some_and(conv_second::keeps) } else { words::kept(cx.kept, groups) };
+    let packed = vw.dtype() == DType::I32 && kept;
     let Some(weights) = (if packed { Some(Stored::Words(Vec::new())) } else { Stored::of(&vw) }) else {
         return Ok(false);
     };
     let w = weights.narrow();
-    if layout == Layout::Linear {
+    if second {
         let job = Job { x: stored.narrow(), w, bias, axes: &axes, images: sx[0], groups, n, depth };
-        if let Some(micro) = job.kernels(cx.kept) {
-            let tail = cx.take_tail(DType::I32);
-            let made = tail.map_or(DType::I32, |t| t.result());
-            let mut out = Out::new(cx.pool, made, &shape, &cx.node.name)?;
-            let sink = Sink { size: out.size(), parts: Parts::new(out.bytes_mut()), tail };
-            conv_second::run(&job, &micro, cx.kept, &sink)?;
-            cx.push(out.done());
-            return Ok(true);
-        }
+        let tail = cx.take_tail(DType::I32);
+        let made = tail.map_or(DType::I32, |t| t.result());
+        let mut out = Out::new(cx.pool, made, &shape, &cx.node.name)?;
+        conv_second::run(&job, cx.kept, &Results::of(&mut out, tail))?;
+        cx.push(out.done());
+        return Ok(true);
     }
-    let (bytes, words);
+    let words;
     let x = match (stored.narrow(), layout) {
-        (x, Layout::ChannelsLast) => x,
-        (Narrow::Words(x), _) => {
+        (Narrow::Words(x), Layout::Linear) => {
             words = channels_last(x, sx);
             Narrow::Words(&words)
         }
-        (Narrow::Signed(x), _) => {
-            bytes = channels_last(x, sx);
-            Narrow::Signed(&bytes)
-        }
-        (Narrow::Unsigned(x), _) => {
-            bytes = channels_last(x, sx);
-            Narrow::Unsigned(&bytes)
-        }
+        (x, _) => x,
     };
-    let (windows, taps) = (volume(&axes, |a| a.output), volume(&axes, |a| a.kernel));
+    let windows = volume(&axes, |a| a.output);
     let s = Size { m: sx[0] * windows, n, k: depth * taps };
     let tail = cx.take_tail(DType::I32);
     let mut out = Out::new(cx.pool, tail.map_or(DType::I32, |t| t.result()), &shape, &cx.node.name)?;

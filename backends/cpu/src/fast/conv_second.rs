@@ -3,13 +3,14 @@
 
 use super::kept::{Kept, Panels};
 use super::micro::{MAX_ROWS, Micro, Panel, Place, Start};
-use super::micro_integer::{self, Four};
-use super::pointwise::tail::{At, Lanes};
+use super::micro_integer::{self, Four, Pair};
+use super::pointwise::tail::Results;
 use super::short;
 use super::simd::vectorized;
 use super::windows::{Spatial, volume};
 use super::words::Narrow;
-use crate::threads::{self, Parts};
+use crate::threads;
+use bytemuck::Pod;
 use kiln_backend::BackendError;
 use kiln_backend::stop::Checkpoints;
 use kiln_ops::conv::window::Axis;
@@ -37,29 +38,62 @@ pub struct Job<'a> {
     pub depth: usize,
 }
 
-/// Memory of the results: bytes of all of them, the bytes of one, and layers after the convolution.
-pub struct Sink<'a> {
-    pub parts: Parts<'a, u8>,
-    pub size: usize,
-    pub tail: Option<At<'a>>,
+/// Neighbouring elements of a row of weights, or of lines of x, that are multiplied at once.
+trait Group: Pod + Send + Sync {
+    /// Elements of a group.
+    const MANY: usize;
+    /// Place of the rows of weights among what an operation keeps.
+    const KEPT: usize;
+    /// Bits of the elements of x that are turned: the sign, which adds 128 and leaves no sign.
+    fn turned(x: Narrow<'_>) -> u8;
+    /// Writes so many weights, from one on, zeros behind them, and returns their sum.
+    fn row(w: Narrow<'_>, from: usize, count: usize, to: &mut [Self]) -> i32;
+    /// Writes as many lines of x as a group has elements, the first ones of these, as groups.
+    fn join(x: Narrow<'_>, lines: [&[u8]; 4], to: &mut [Self]);
 }
 
-impl<'a> Sink<'a> {
-    /// Writes neighbouring results, from one on, with a task's memory for layers after the convolution.
-    ///
-    /// # Safety
-    /// Nobody else writes them now.
-    unsafe fn write(&self, at: usize, sums: &[i32], room: Option<&mut Lanes<'a>>) {
-        // SAFETY: as the contract says.
-        let to = unsafe { self.parts.part(at * self.size, (at + sums.len()) * self.size) };
-        match (self.tail, room) {
-            (Some(tail), Some(room)) => tail.convert(room, at, sums, to),
-            _ => to.copy_from_slice(bytemuck::cast_slice(sums)),
+impl Group for Four {
+    const MANY: usize = 4;
+    const KEPT: usize = 1;
+
+    fn turned(x: Narrow<'_>) -> u8 {
+        if x.is_signed() { 0x80 } else { 0 }
+    }
+
+    fn row(w: Narrow<'_>, from: usize, count: usize, to: &mut [Four]) -> i32 {
+        let bytes: &mut [u8] = &mut to.as_flattened_mut()[..count];
+        w.copy(from, bytes);
+        bytes.iter().map(|&w| i32::from(w as i8)).sum()
+    }
+
+    fn join(x: Narrow<'_>, lines: [&[u8]; 4], to: &mut [Four]) {
+        fours(lines, Four::turned(x), to);
+    }
+}
+
+impl Group for Pair {
+    const MANY: usize = 2;
+    const KEPT: usize = 0;
+
+    fn turned(_: Narrow<'_>) -> u8 {
+        0
+    }
+
+    fn row(w: Narrow<'_>, from: usize, count: usize, to: &mut [Pair]) -> i32 {
+        let words: &mut [i16] = &mut to.as_flattened_mut()[..count];
+        w.widen(from, words);
+        words.iter().map(|&w| i32::from(w)).sum()
+    }
+
+    fn join(x: Narrow<'_>, [a, b, ..]: [&[u8]; 4], to: &mut [Pair]) {
+        match x.is_signed() {
+            true => signed_pairs(bytemuck::cast_slice(a), bytemuck::cast_slice(b), to),
+            false => pairs(a, b, to),
         }
     }
 }
 
-/// Rows of weights in groups of four bytes, the last ones filled up with zeros, and behind them the sums of the rows.
+/// Rows of weights in groups, and behind them the sums of the rows.
 struct Weights {
     all: Arc<Panels>,
     rows: usize,
@@ -67,30 +101,35 @@ struct Weights {
 }
 
 impl Weights {
-    fn new(job: &Job<'_>, k: usize, kept: Option<&Kept>) -> Result<Weights, BackendError> {
-        let (rows, groups) = (job.n * job.groups, k.div_ceil(4));
-        let all = Kept::of(kept.map(|kept| (kept, SLOT)), rows * (groups + 1), |to: &mut [Four]| {
+    fn new<T: Group>(job: &Job<'_>, k: usize, kept: Option<&Kept>) -> Result<Weights, BackendError> {
+        let (rows, groups) = (job.n * job.groups, k.div_ceil(T::MANY));
+        let all = Kept::of(kept.map(|kept| (kept, T::KEPT)), rows * (groups + 1), |to: &mut [T]| {
             let (to, sums) = to.split_at_mut(rows * groups);
             for (row, (to, sum)) in to.chunks_exact_mut(groups).zip(sums).enumerate() {
-                let bytes: &mut [u8] = &mut to.as_flattened_mut()[..k];
-                job.w.copy(row * k, bytes);
-                *sum = bytes.iter().map(|&w| i32::from(w as i8)).sum::<i32>().to_ne_bytes();
+                *sum = bytemuck::cast(T::row(job.w, row * k, k, to));
             }
         })?;
         Ok(Weights { all, rows, groups })
     }
 
-    fn row(&self, row: usize) -> &[Four] {
+    fn row<T: Group>(&self, row: usize) -> &[T] {
         &self.all.data()[row * self.groups..(row + 1) * self.groups]
     }
 
     fn sum(&self, row: usize) -> i32 {
-        i32::from_ne_bytes(self.all.data::<Four>()[self.rows * self.groups + row])
+        self.all.data::<i32>()[self.rows * self.groups + row]
     }
 }
 
-/// Place of the rows among what an operation keeps: behind the panels of both kinds of any product.
-const SLOT: usize = 2;
+/// Whether an operation keeps its weights for these kernels, so that it need not read them again.
+pub fn keeps(kept: &Kept) -> bool {
+    [Four::KEPT, Pair::KEPT].into_iter().any(|i| kept.get(i).is_some())
+}
+
+/// Whether x may be multiplied here.
+pub fn takes(x: Narrow<'_>) -> bool {
+    !matches!(x, Narrow::Words(_))
+}
 
 impl Job<'_> {
     /// Length of the sums.
@@ -98,16 +137,14 @@ impl Job<'_> {
         self.depth * volume(self.axes, |a| a.kernel)
     }
 
-    /// The kernels for these numbers, if the processor has some that are exact with them.
-    pub fn kernels(&self, kept: Option<&Kept>) -> Option<Micro<Four, i32>> {
+    /// The kernels of bytes, if the processor has some that are exact with these weights.
+    fn bytes(&self, kept: Option<&Kept>) -> Option<Micro<Four, i32>> {
         let (micro, k) = (micro_integer::columns_of_bytes()?, self.k());
-        if !self.w.is_signed() || matches!(self.x, Narrow::Words(_)) || k == 0 {
-            return None;
-        }
-        // Rows that are kept were found to be small.
+        let there = |i: usize| kept.is_some_and(|kept| kept.get(i).is_some());
+        // Whether weights are small is asked once.
         let small = || (0..self.n * self.groups).all(|row| is_small(self.w, row * k..(row + 1) * k));
-        let fits = !micro_integer::saturates() || kept.is_some_and(|k| k.get(SLOT).is_some()) || small();
-        fits.then_some(micro)
+        let exact = || self.w.is_signed() && (!micro_integer::saturates() || small());
+        (there(Four::KEPT) || !there(Pair::KEPT) && exact()).then_some(micro)
     }
 }
 
@@ -118,22 +155,24 @@ fn is_small(w: Narrow<'_>, row: Range<usize>) -> bool {
     row.step_by(2).all(|i| at(i) + at(i + 1) <= 128)
 }
 
-/// Bits that are turned in each element: the sign, which adds 128 and leaves no sign.
-fn turned(x: Narrow<'_>) -> u8 {
-    if x.is_signed() { 0x80 } else { 0 }
+/// Computes a convolution of x that is taken: by bytes where those are exact, else by words.
+pub fn run(job: &Job<'_>, kept: Option<&Kept>, to: &Results<'_>) -> Result<(), BackendError> {
+    match job.bytes(kept) {
+        Some(micro) => multiply(job, &micro, kept, to),
+        None => multiply(job, &micro_integer::words(), kept, to),
+    }
 }
 
-/// Computes a convolution.
-pub fn run(
+fn multiply<T: Group>(
     job: &Job<'_>,
-    micro: &Micro<Four, i32>,
+    micro: &Micro<T, i32>,
     kept: Option<&Kept>,
-    sink: &Sink<'_>,
+    to: &Results<'_>,
 ) -> Result<(), BackendError> {
     let (windows, taps, k) = (volume(job.axes, |a| a.output), volume(job.axes, |a| a.kernel), job.k());
-    let weights = Weights::new(job, k, kept)?;
-    // What sums begin with.
-    let more = i32::from(turned(job.x));
+    let weights = Weights::new::<T>(job, k, kept)?;
+    // A sum begins with the bias, less what the turned signs add to it.
+    let more = i32::from(T::turned(job.x));
     let start = |row: usize| job.bias.map_or(0, |b| b[row]).wrapping_sub(more.wrapping_mul(weights.sum(row)));
     let starts: Vec<i32> = (0..weights.rows).map(start).collect();
     let (nr, products) = (micro.nr, job.images * job.groups);
@@ -154,10 +193,10 @@ pub fn run(
         let cols = across_at * wide..windows.min((across_at + 1) * wide);
         let lines =
             Lines { x: job.x, axes: job.axes, first: (image * job.groups + group) * job.depth, taps, k };
-        let panels = lines.pack(&cols, nr);
+        let panels: Vec<T> = lines.pack(&cols, nr);
         let width = cols.len().next_multiple_of((nr / 2).max(1));
         let mut sums = vec![0i32; high * width];
-        let mut room = sink.tail.map(|t| t.room());
+        let mut room = to.room();
         for row in (down_at * rows..job.n.min((down_at + 1) * rows)).step_by(high) {
             points.pass();
             let count = high.min(job.n - row);
@@ -167,8 +206,8 @@ pub fn run(
             for (at, data) in (0..width).step_by(nr).zip(panels.chunks_exact(nr * weights.groups)) {
                 let panel = Panel { data, pitch: nr, depth: weights.groups };
                 let now = nr.min(width - at);
-                let to = &mut sums[at..(count - 1) * width + at + now];
-                let place = Place { first: to.as_mut_ptr(), stride: width };
+                let tile = &mut sums[at..(count - 1) * width + at + now];
+                let place = Place { first: tile.as_mut_ptr(), stride: width };
                 // SAFETY: the slice ends with the last element of the tile.
                 unsafe {
                     micro.tile((count, now), &left, panel, Start::Rows(&starts[first..first + count]), place)
@@ -177,7 +216,7 @@ pub fn run(
             for (i, sums) in sums.chunks_exact(width).take(count).enumerate() {
                 let at = (image * weights.rows + first + i) * windows + cols.start;
                 // SAFETY: each row of these windows belongs to one task.
-                unsafe { sink.write(at, &sums[..cols.len()], room.as_mut()) };
+                unsafe { to.write(at, &sums[..cols.len()], &mut room) };
             }
         }
     });
@@ -219,19 +258,19 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    /// Panels of `nr` windows, four lines at a time.
-    fn pack(&self, cols: &Range<usize>, nr: usize) -> Vec<Four> {
-        let (groups, wide) = (self.k.div_ceil(4), cols.len().next_multiple_of(nr));
-        let (bytes, turned) = (self.x.bytes(), turned(self.x));
+    /// Panels of `nr` windows, as many lines at a time as a group has elements.
+    fn pack<T: Group>(&self, cols: &Range<usize>, nr: usize) -> Vec<T> {
+        let (groups, wide) = (self.k.div_ceil(T::MANY), cols.len().next_multiple_of(nr));
+        let bytes = self.x.bytes();
         let plane = volume(self.axes, |a| a.input);
         let single = |a: &Axis<i64>| (a.kernel, a.stride, a.begin) == (1, 1, 0) && a.input == a.output;
         let single = self.axes.iter().all(single);
         let stretches = if single { Vec::new() } else { stretches(self.axes, cols) };
-        let mut all = vec![[0u8; 4]; groups * wide];
-        let mut room = vec![0; 4 * wide];
+        let mut all = vec![T::zeroed(); groups * wide];
+        let mut room = vec![0; T::MANY * wide];
         for group in 0..groups {
             for (i, line) in room.chunks_exact_mut(wide).enumerate() {
-                let (k, line) = (4 * group + i, &mut line[..cols.len()]);
+                let (k, line) = (T::MANY * group + i, &mut line[..cols.len()]);
                 let from = (self.first + k / self.taps) * plane;
                 match k < self.k {
                     true if single => line.copy_from_slice(&bytes[from + cols.start..from + cols.end]),
@@ -244,7 +283,8 @@ impl Lines<'_> {
             let mut next = || lines.next().unwrap_or_default();
             let lines = [next(), next(), next(), next()];
             for (i, to) in all[group * nr..].chunks_mut(groups * nr).enumerate() {
-                four(lines.map(|l| &l[i * nr..(i + 1) * nr]), turned, &mut to[..nr]);
+                let part = lines.map(|l| l.get(i * nr..(i + 1) * nr).unwrap_or_default());
+                T::join(self.x, part, &mut to[..nr]);
             }
         }
         all
@@ -296,10 +336,28 @@ fn apart(from: &[u8], stride: i64, to: &mut [u8]) {
 
 vectorized! {
     /// Writes four lines as groups of four, some bits turned.
-    fn four(lines: [&[u8]; 4], turn: u8, to: &mut [Four]) {
+    fn fours(lines: [&[u8]; 4], turn: u8, to: &mut [Four]) {
         let [a, b, c, d] = lines;
         for ((((to, a), b), c), d) in to.iter_mut().zip(a).zip(b).zip(c).zip(d) {
             *to = [a ^ turn, b ^ turn, c ^ turn, d ^ turn];
+        }
+    }
+}
+
+vectorized! {
+    /// Writes two lines of bytes without sign as pairs of words.
+    fn pairs(a: &[u8], b: &[u8], to: &mut [Pair]) {
+        for ((to, &a), &b) in to.iter_mut().zip(a).zip(b) {
+            *to = [i16::from(a), i16::from(b)];
+        }
+    }
+}
+
+vectorized! {
+    /// Writes two lines of bytes with sign as pairs of words.
+    fn signed_pairs(a: &[i8], b: &[i8], to: &mut [Pair]) {
+        for ((to, &a), &b) in to.iter_mut().zip(a).zip(b) {
+            *to = [i16::from(a), i16::from(b)];
         }
     }
 }

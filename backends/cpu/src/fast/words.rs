@@ -5,10 +5,10 @@ use super::copy::{self, Map};
 use super::kept::{Kept, Panels};
 use super::micro::{MAX_ROWS, Micro, Panel, Place, Start};
 use super::micro_integer::{self, Four, Pair};
-use super::pointwise::tail::At;
+use super::pointwise::tail::{At, Results};
 use super::short;
 use super::simd::vectorized;
-use crate::threads::{self, Parts};
+use crate::threads;
 use crate::value::{Out, Val};
 use bytemuck::Pod;
 use kiln_backend::BackendError;
@@ -236,7 +236,7 @@ pub struct Size {
 
 /// Places of the elements of the result: row r and column j are at `first + start(r) + j·column`.
 pub struct Target<'a> {
-    to: Sink<'a>,
+    to: Results<'a>,
     pub first: usize,
     /// Elements from column to column.
     pub column: usize,
@@ -244,27 +244,15 @@ pub struct Target<'a> {
     pub rows: [usize; 3],
 }
 
-/// The sums, or what layers after the product make of them.
-enum Sink<'a> {
-    Sums(Parts<'a, i32>),
-    /// Bytes of elements, and the bytes of one.
-    Made(Parts<'a, u8>, usize, At<'a>),
-}
-
 impl<'a> Target<'a> {
     /// A dense matrix.
     pub fn dense(c: &'a mut [i32], n: usize) -> Target<'a> {
-        Target { to: Sink::Sums(Parts::new(c)), first: 0, column: 1, rows: [usize::MAX, n, 0] }
+        Target { to: Results::sums(c), first: 0, column: 1, rows: [usize::MAX, n, 0] }
     }
 
     /// Elements of a tensor from one on, in the order of a dense matrix of `n` columns: of i32, or of what the tail makes.
     pub fn of(out: &'a mut Out, tail: Option<At<'a>>, n: usize) -> Target<'a> {
-        let size = out.size();
-        let to = match tail {
-            None => Sink::Sums(Parts::new(out.elems_mut())),
-            Some(tail) => Sink::Made(Parts::new(out.bytes_mut()), size, tail),
-        };
-        Target { to, first: 0, column: 1, rows: [usize::MAX, n, 0] }
+        Target { to: Results::of(out, tail), first: 0, column: 1, rows: [usize::MAX, n, 0] }
     }
 
     /// Writes some rows of sums, `wide` elements apart, from a column on.
@@ -272,23 +260,12 @@ impl<'a> Target<'a> {
     /// # Safety
     /// Nobody else writes them now.
     unsafe fn write(&self, rows: &Range<usize>, cols: &Range<usize>, sums: &[i32], wide: usize) {
-        let mut room = match &self.to {
-            Sink::Made(_, _, tail) => Some(tail.room()),
-            Sink::Sums(_) => None,
-        };
+        let mut room = self.to.room();
         let [many, step, image] = self.rows;
         let place =
             |row: usize, j: usize| self.first + row / many * image + row % many * step + j * self.column;
-        let mut line = |at: usize, line: &[i32]| match (&self.to, &mut room) {
-            // SAFETY: as the contract says.
-            (Sink::Sums(all), _) => unsafe { all.part(at, at + line.len()) }.copy_from_slice(line),
-            (Sink::Made(all, size, tail), Some(room)) => {
-                // SAFETY: as the contract says.
-                let to = unsafe { all.part(at * size, (at + line.len()) * size) };
-                tail.convert(room, at, line, to);
-            }
-            _ => {}
-        };
+        // SAFETY: as the contract says.
+        let mut line = |at: usize, line: &[i32]| unsafe { self.to.write(at, line, &mut room) };
         if self.column == 1 && cols.len() == wide && step == wide && many == usize::MAX {
             return line(place(rows.start, cols.start), &sums[..rows.len() * wide]);
         }

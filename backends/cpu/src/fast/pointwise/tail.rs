@@ -5,7 +5,8 @@ use super::lanes::BLOCK;
 pub use super::lanes::Lanes;
 use super::loops;
 use super::walk::Walk;
-use crate::value::Val;
+use crate::threads::Parts;
+use crate::value::{Out, Val};
 use kiln_ir::DType;
 
 /// An expression of a kernel's result and of other values.
@@ -19,6 +20,44 @@ pub struct Tail<'a> {
 pub struct At<'a> {
     tail: &'a Tail<'a>,
     first: usize,
+}
+
+/// Memory of a kernel's results, which it computes as sums in i32: these themselves, or what layers behind make of them.
+pub struct Results<'a> {
+    bytes: Parts<'a, u8>,
+    /// Bytes of a result.
+    size: usize,
+    tail: Option<At<'a>>,
+}
+
+impl<'a> Results<'a> {
+    /// Sums as a dense matrix.
+    pub fn sums(to: &'a mut [i32]) -> Results<'a> {
+        Results { bytes: Parts::new(bytemuck::cast_slice_mut(to)), size: size_of::<i32>(), tail: None }
+    }
+
+    /// A tensor of i32, or of what a tail makes.
+    pub fn of(out: &'a mut Out, tail: Option<At<'a>>) -> Results<'a> {
+        Results { size: out.size(), bytes: Parts::new(out.bytes_mut()), tail }
+    }
+
+    /// Memory of one task.
+    pub fn room(&self) -> Option<Lanes<'a>> {
+        self.tail.map(|t| t.room())
+    }
+
+    /// Writes neighbouring results, from one on.
+    ///
+    /// # Safety
+    /// Nobody else writes them now.
+    pub unsafe fn write(&self, at: usize, sums: &[i32], room: &mut Option<Lanes<'a>>) {
+        // SAFETY: as the contract says.
+        let to = unsafe { self.bytes.part(at * self.size, (at + sums.len()) * self.size) };
+        match (self.tail, room) {
+            (Some(tail), Some(room)) => tail.convert(room, at, sums, to),
+            _ => to.copy_from_slice(bytemuck::cast_slice(sums)),
+        }
+    }
 }
 
 impl<'a> Tail<'a> {
