@@ -1,5 +1,6 @@
 //! The processor that this runs on: its name, its vectors and its caches.
 
+use crate::fast::has_matrix_unit;
 use crate::fast::simd::level;
 use std::collections::BTreeMap;
 
@@ -15,9 +16,12 @@ pub(crate) fn name() -> String {
     name.filter(|n| !n.is_empty()).unwrap_or_else(|| std::env::consts::ARCH.to_owned())
 }
 
-/// Numbers that kernels are chosen by: bits of the widest vectors, and sizes of caches where the system reports them.
+/// Numbers that kernels are chosen by: bits of the widest vectors, 1 for a matrix unit, and sizes of caches where the system reports them.
 pub(crate) fn numbers() -> BTreeMap<String, u64> {
     let mut numbers = BTreeMap::from([("vector_bits".to_owned(), level().bits())]);
+    if has_matrix_unit() {
+        numbers.insert("matrix_unit".to_owned(), 1);
+    }
     for (name, file) in CACHES {
         let text = std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/{file}"));
         if let Some(bytes) = text.ok().and_then(|t| size(t.trim())) {

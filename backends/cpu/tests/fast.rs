@@ -4,8 +4,8 @@
 mod common;
 
 use common::{assert_close, run, single, weighed};
-use kiln_backend::Backend;
 use kiln_backend::compare::{Expectation, Latitude};
+use kiln_backend::{Backend, Target};
 use kiln_backend_cpu::Cpu;
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Op};
@@ -200,7 +200,7 @@ fn products_by_weights() {
 /// The level is one for all of a process: other ones are tried in processes of their own.
 #[test]
 fn lower_levels_agree_with_the_oracle() {
-    let own = Cpu::target().numbers["vector_bits"];
+    let own = level_of(&Cpu::target());
     let child = |level: &str, tests: &[&str]| {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         command.arg("--exact").args(tests).env("KILN_CPU_LEVEL", level).env("KILN_SAMPLE", "4");
@@ -216,15 +216,21 @@ fn lower_levels_agree_with_the_oracle() {
         "random_convolutions",
         THE_LEVEL,
     ];
-    for (name, bits) in LEVELS {
-        if bits < own {
+    for (name, level) in LEVELS {
+        if level < own {
             child(name, &all);
         }
     }
     child("sse9", &[THE_LEVEL]);
 }
 
-const LEVELS: [(&str, u64); 2] = [("base", 128), ("avx2", 256)];
+/// Bits of vectors, and whether there is a matrix unit.
+fn level_of(target: &Target) -> (u64, bool) {
+    (target.numbers["vector_bits"], target.numbers.contains_key("matrix_unit"))
+}
+
+const LEVELS: [(&str, (u64, bool)); 3] =
+    [("base", (128, false)), ("avx2", (256, false)), ("avx512", (512, false))];
 const THE_LEVEL: &str = "the_level_is_that_of_the_environment";
 
 /// Passes in any process; [`lower_levels_agree_with_the_oracle`] starts it with levels.
@@ -232,7 +238,7 @@ const THE_LEVEL: &str = "the_level_is_that_of_the_environment";
 fn the_level_is_that_of_the_environment() {
     let Ok(asked) = std::env::var("KILN_CPU_LEVEL") else { return };
     match LEVELS.iter().find(|(name, _)| *name == asked) {
-        Some((_, bits)) => assert_eq!(Cpu::target().numbers["vector_bits"], *bits),
+        Some((_, level)) => assert_eq!(level_of(&Cpu::target()), *level),
         None => {
             let refused = Cpu::new().targets().unwrap_err().to_string();
             assert!(refused.contains(&asked) && refused.contains("avx2"), "{refused}");

@@ -1,7 +1,7 @@
 //! The innermost loop of matrix products: tiles of rows by panels of columns, for the widest vectors of the level.
 
 /// Rows of a tile of any kernel at most.
-pub const MAX_ROWS: usize = 12;
+pub const MAX_ROWS: usize = 16;
 /// Room for a tile of any kernel.
 pub const TILE: usize = MAX_ROWS * 32;
 
@@ -184,10 +184,18 @@ pub mod tests {
         (left, right, start): (impl Fn(usize) -> L, impl Fn(usize) -> L, impl Fn(usize) -> O),
         add: impl Fn(O, L, L) -> O,
     ) {
-        let k = 13;
-        let a: Vec<L> = (0..micro.mr * k).map(&left).collect();
-        let b: Vec<L> = (7..micro.nr * k + 7).map(&right).collect();
-        let given: Vec<O> = (0..micro.nr.max(micro.mr)).map(&start).collect();
+        [13, 37].into_iter().for_each(|k| check_depth(micro, k, (&left, &right, &start), &add));
+    }
+
+    fn check_depth<L: Copy, O: Copy + Default + PartialEq + std::fmt::Debug>(
+        micro: &Micro<L, O>,
+        k: usize,
+        (left, right, start): (&dyn Fn(usize) -> L, &dyn Fn(usize) -> L, &dyn Fn(usize) -> O),
+        add: &dyn Fn(O, L, L) -> O,
+    ) {
+        let a: Vec<L> = (0..micro.mr * k).map(left).collect();
+        let b: Vec<L> = (7..micro.nr * k + 7).map(right).collect();
+        let given: Vec<O> = (0..micro.nr.max(micro.mr)).map(start).collect();
         let stride = micro.nr + 3;
         let before: Vec<O> = (0..micro.mr * stride).map(|i| start(i + 5)).collect();
         let sizes = (1..=micro.mr).flat_map(|count| (1..=micro.nr).map(move |width| (count, width)));

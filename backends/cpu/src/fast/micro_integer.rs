@@ -1,6 +1,8 @@
 //! Tiles of products of integers, whose sums wrap in 32 bits: pairs of 16-bit words, or four bytes, are multiplied and added at once.
 
 use super::micro::{MAX_ROWS, Micro, Panel, Place, Run, Start, begin, end, kernels};
+#[cfg(target_arch = "x86_64")]
+use super::micro_amx;
 use super::simd::{Level, level};
 
 /// Two words of a row or a column, one after the other.
@@ -16,17 +18,34 @@ pub fn words() -> Micro<Pair, i32> {
 
 /// The kernels of bytes of the level, if it has instructions for them.
 pub fn bytes() -> Option<Micro<Four, i32>> {
-    bytes_of(level())
+    bytes_of(level()).next().map(|[columns, _]| columns)
 }
 
 /// The kernels of bytes of the level whose rows have a sign, and columns none.
 pub fn columns_of_bytes() -> Option<Micro<Four, i32>> {
-    columns_of(level())
+    bytes_of(level()).next().map(|[_, rows]| rows)
 }
 
 /// Whether kernels of bytes cut sums of two products to 16 bits.
 pub fn saturates() -> bool {
-    !vnni(level())
+    !exact(level())
+}
+
+/// Whether the fastest kernels of bytes of a level add sums of four products in 32 bits.
+fn exact(level: Level) -> bool {
+    vnni(level) || amx(level)
+}
+
+/// Whether kernels of bytes run on the matrix unit.
+pub fn has_matrix_unit() -> bool {
+    amx(level())
+}
+
+fn amx(level: Level) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return level == Level::Avx512 && micro_amx::available();
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }
 
 /// Whether sums of four products are added in 32 bits.
@@ -37,30 +56,37 @@ fn vnni(level: Level) -> bool {
     false
 }
 
-fn bytes_of(level: Level) -> Option<Micro<Four, i32>> {
-    match level {
-        #[cfg(target_arch = "x86_64")]
-        _ if vnni(level) => Some(Micro { mr: 12, nr: 32, run: x86::BYTES_VNNI, half: x86::HALF_BYTES_VNNI }),
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx512 | Level::Avx2 => {
-            Some(Micro { mr: 6, nr: 16, run: x86::BYTES_AVX2, half: x86::HALF_BYTES_AVX2 })
-        }
-        _ => None,
-    }
+/// Kernels of bytes: whose columns have a sign, and whose rows have one.
+type Bytes = [Micro<Four, i32>; 2];
+
+/// All kernels of bytes that a level has, the fastest first.
+#[cfg(target_arch = "x86_64")]
+fn bytes_of(level: Level) -> impl Iterator<Item = Bytes> {
+    let micro = |mr, nr, run, half| Micro { mr, nr, run, half };
+    let amx = amx(level).then(|| {
+        [
+            micro(micro_amx::ROWS, 32, micro_amx::BYTES, micro_amx::HALF_BYTES),
+            micro(micro_amx::ROWS, 32, micro_amx::COLUMNS, micro_amx::HALF_COLUMNS),
+        ]
+    });
+    let vnni = vnni(level).then(|| {
+        [
+            micro(12, 32, x86::BYTES_VNNI, x86::HALF_BYTES_VNNI),
+            micro(12, 32, x86::COLUMNS_VNNI, x86::HALF_COLUMNS_VNNI),
+        ]
+    });
+    let avx2 = (level >= Level::Avx2).then(|| {
+        [
+            micro(6, 16, x86::BYTES_AVX2, x86::HALF_BYTES_AVX2),
+            micro(6, 16, x86::COLUMNS_AVX2, x86::HALF_COLUMNS_AVX2),
+        ]
+    });
+    amx.into_iter().chain(vnni).chain(avx2)
 }
 
-fn columns_of(level: Level) -> Option<Micro<Four, i32>> {
-    match level {
-        #[cfg(target_arch = "x86_64")]
-        _ if vnni(level) => {
-            Some(Micro { mr: 12, nr: 32, run: x86::COLUMNS_VNNI, half: x86::HALF_COLUMNS_VNNI })
-        }
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx512 | Level::Avx2 => {
-            Some(Micro { mr: 6, nr: 16, run: x86::COLUMNS_AVX2, half: x86::HALF_COLUMNS_AVX2 })
-        }
-        _ => None,
-    }
+#[cfg(not(target_arch = "x86_64"))]
+fn bytes_of(_: Level) -> impl Iterator<Item = Bytes> {
+    std::iter::empty()
 }
 
 fn words_of(level: Level) -> Micro<Pair, i32> {
@@ -175,80 +201,54 @@ mod x86 {
             }
         };
     }
-    tiles!(
-        avx2,
-        Pair,
-        "avx2",
-        __m256i,
-        8,
-        _mm256_setzero_si256,
-        _mm256_set1_epi32,
-        _mm256_loadu_si256,
-        _mm256_storeu_si256,
-        |c, x, y| _mm256_add_epi32(c, _mm256_madd_epi16(x, y))
-    );
-    tiles!(
-        vnni,
-        Pair,
-        "avx512f,avx512bw,avx512vnni",
-        __m512i,
-        16,
-        _mm512_setzero_si512,
-        _mm512_set1_epi32,
-        _mm512_loadu_si512,
-        _mm512_storeu_si512,
-        |c, x, y| _mm512_dpwssd_epi32(c, x, y)
-    );
-    // Sums of two products are cut to 16 bits, which those of small columns fit.
-    tiles!(
-        bytes_avx2,
-        Four,
-        "avx2",
-        __m256i,
-        8,
-        _mm256_setzero_si256,
-        _mm256_set1_epi32,
-        _mm256_loadu_si256,
-        _mm256_storeu_si256,
-        |c, x, y| _mm256_add_epi32(c, _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), _mm256_set1_epi16(1)))
-    );
-    tiles!(
-        bytes_vnni,
-        Four,
-        "avx512f,avx512bw,avx512vnni",
-        __m512i,
-        16,
-        _mm512_setzero_si512,
-        _mm512_set1_epi32,
-        _mm512_loadu_si512,
-        _mm512_storeu_si512,
-        |c, x, y| _mm512_dpbusd_epi32(c, x, y)
-    );
-    // The same with sides exchanged.
-    tiles!(
-        columns_avx2,
-        Four,
-        "avx2",
-        __m256i,
-        8,
-        _mm256_setzero_si256,
-        _mm256_set1_epi32,
-        _mm256_loadu_si256,
-        _mm256_storeu_si256,
-        |c, x, y| _mm256_add_epi32(c, _mm256_madd_epi16(_mm256_maddubs_epi16(y, x), _mm256_set1_epi16(1)))
-    );
-    tiles!(
-        columns_vnni,
-        Four,
-        "avx512f,avx512bw,avx512vnni",
-        __m512i,
-        16,
-        _mm512_setzero_si512,
-        _mm512_set1_epi32,
-        _mm512_loadu_si512,
-        _mm512_storeu_si512,
-        |c, x, y| _mm512_dpbusd_epi32(c, y, x)
-    );
+    macro_rules! avx2 {
+        ($name:ident, $group:ty, |$c:ident, $x:ident, $y:ident| $add:expr) => {
+            tiles!(
+                $name,
+                $group,
+                "avx2",
+                __m256i,
+                8,
+                _mm256_setzero_si256,
+                _mm256_set1_epi32,
+                _mm256_loadu_si256,
+                _mm256_storeu_si256,
+                |$c, $x, $y| $add
+            );
+        };
+    }
+    macro_rules! vnni {
+        ($name:ident, $group:ty, |$c:ident, $x:ident, $y:ident| $add:expr) => {
+            tiles!(
+                $name,
+                $group,
+                "avx512f,avx512bw,avx512vnni",
+                __m512i,
+                16,
+                _mm512_setzero_si512,
+                _mm512_set1_epi32,
+                _mm512_loadu_si512,
+                _mm512_storeu_si512,
+                |$c, $x, $y| $add
+            );
+        };
+    }
+
+    avx2!(avx2, Pair, |c, x, y| _mm256_add_epi32(c, _mm256_madd_epi16(x, y)));
+    vnni!(vnni, Pair, |c, x, y| _mm512_dpwssd_epi32(c, x, y));
+    // Bytes without sign are those of rows or those of columns. AVX2 cuts sums of two products to 16 bits, which those with small bytes of
+    // sign fit.
+    avx2!(bytes_avx2, Four, |c, x, y| add_fours(c, x, y));
+    avx2!(columns_avx2, Four, |c, x, y| add_fours(c, y, x));
+    vnni!(bytes_vnni, Four, |c, x, y| _mm512_dpbusd_epi32(c, x, y));
+    vnni!(columns_vnni, Four, |c, x, y| _mm512_dpbusd_epi32(c, y, x));
+
+    /// Adds sums of four products of bytes, the first ones without sign.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn add_fours(c: __m256i, x: __m256i, y: __m256i) -> __m256i {
+        _mm256_add_epi32(c, _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), _mm256_set1_epi16(1)))
+    }
 }
 
 #[cfg(test)]
@@ -273,11 +273,9 @@ mod tests {
         let add = |sum: i32, x: Four, y: Four| {
             sum + (0..4).map(|i| i32::from(x[i]) * i32::from(y[i] as i8)).sum::<i32>()
         };
-        for micro in Level::all().filter_map(bytes_of) {
-            check(&micro, (left, right, |i| i as i32 * 1000), add);
-        }
-        for micro in Level::all().filter_map(columns_of) {
-            check(&micro, (right, left, |i| i as i32 * 1000), |sum, x, y| add(sum, y, x));
+        for [columns, rows] in Level::all().flat_map(bytes_of) {
+            check(&columns, (left, right, |i| i as i32 * 1000), add);
+            check(&rows, (right, left, |i| i as i32 * 1000), |sum, x, y| add(sum, y, x));
         }
     }
 }

@@ -36,6 +36,8 @@ mod made;
 mod matmul;
 mod matrices;
 mod micro;
+#[cfg(target_arch = "x86_64")]
+mod micro_amx;
 mod micro_float;
 mod micro_integer;
 mod moves;
@@ -480,6 +482,11 @@ fn converted<T: Sync>(x: &[T], convert: fn(&[T], &mut [f32])) -> Vec<f32> {
     let mut y = vec![0f32; x.len()];
     threads::chunks(&mut y, CONVERTED, 1, |i, y| convert(&x[i * CONVERTED..][..y.len()], y));
     y
+}
+
+/// Whether products of bytes run on the processor's matrix unit.
+pub(crate) fn has_matrix_unit() -> bool {
+    micro_integer::has_matrix_unit()
 }
 
 /// Whether there is a kernel for a node.

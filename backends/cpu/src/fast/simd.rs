@@ -3,8 +3,10 @@
 use kiln_backend::BackendError;
 use std::sync::OnceLock;
 
-/// Variable of the environment that limits the level: "base", "avx2" or "avx512".
+/// Variable of the environment that limits the level: "base", "avx2" or "avx512". "amx" allows all, as no text does.
 const LIMIT: &str = "KILN_CPU_LEVEL";
+/// The name of everything: AVX-512 and the matrix unit.
+const ALL: &str = "amx";
 
 /// Instruction sets that functions are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,9 +51,10 @@ impl Level {
         let own = Level::of_processor();
         let Some(text) = text else { return Ok(own) };
         match NAMES.iter().find(|(name, _)| *name == text) {
+            None if text == ALL => Ok(own),
             Some((_, limit)) => Ok(own.min(*limit)),
             None => Err(BackendError::InvalidArgument(format!(
-                "{LIMIT} is {text:?}; it limits the instruction sets of the cpu backend to \"base\", \"avx2\" or \"avx512\""
+                "{LIMIT} is {text:?}; it limits the instruction sets of the cpu backend to \"base\", \"avx2\", \"avx512\" or \"amx\""
             ))),
         }
     }
@@ -59,7 +62,18 @@ impl Level {
 
 /// The level that the environment asks for, at most the processor's.
 pub fn asked() -> Result<Level, BackendError> {
-    Level::limited(std::env::var_os(LIMIT).map(|v| v.to_string_lossy().into_owned()).as_deref())
+    Level::limited(limit().as_deref())
+}
+
+/// The text of the environment, if there is one.
+fn limit() -> Option<String> {
+    std::env::var_os(LIMIT).map(|v| v.to_string_lossy().into_owned())
+}
+
+/// Whether the environment allows the matrix unit, which is no level: few kernels have a form for it.
+#[cfg(target_arch = "x86_64")]
+pub fn allows_matrix_unit() -> bool {
+    limit().is_none_or(|text| text == ALL)
 }
 
 /// The level that functions run at, found once. Devices are not opened where the environment's text is wrong.
@@ -115,6 +129,7 @@ mod tests {
         assert_eq!(Level::limited(Some("base")).unwrap(), Level::Base);
         assert_eq!(Level::limited(Some("avx2")).unwrap(), own.min(Level::Avx2));
         assert_eq!(Level::limited(Some("avx512")).unwrap(), own);
+        assert_eq!(Level::limited(Some("amx")).unwrap(), own);
         let wrong = Level::limited(Some("sse9")).unwrap_err().to_string();
         assert!(wrong.contains("sse9") && wrong.contains("\"base\""), "{wrong}");
         assert_eq!([Level::Base, Level::Avx2, Level::Avx512].map(Level::bits), [128, 256, 512]);
