@@ -141,7 +141,8 @@ pub(crate) fn choose_all(
             alternatives: p.others.iter().map(|o| o.report.clone()).collect(),
         });
         // Every key was compiled.
-        let blob = |key: &str| tuner.chosen_blobs.get(key).cloned().unwrap_or_else(|| Bytes::from(Vec::new()));
+        let blob =
+            |key: &str| tuner.chosen_blobs.get(key).cloned().unwrap_or_else(|| Bytes::from(Vec::new()));
         let mut step = Step::new(p.name, p.nodes, p.choice.tactic, blob(&p.key));
         let others = p.others.into_iter();
         step.alternatives = others

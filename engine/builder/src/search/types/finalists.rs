@@ -15,7 +15,7 @@ use kiln_backend::Program;
 use kiln_ir::{Graph, Tensor};
 
 /// Part that a sum of steps may be above the least one for the network to be run as a whole.
-const CLOSE: f64 = 0.25;
+const CLOSE: f64 = 0.5;
 
 /// The network with certain types, searched to the end.
 pub struct Finalist {
