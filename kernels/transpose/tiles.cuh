@@ -49,80 +49,127 @@ template <class K> DEV Tile tile_of_block(const K& k, u32 side_p, u32 side_q) {
     return t;
 }
 
-// Distance in x from the first element of q to number `at`: q may be two dimensions that lie apart.
-DEV u32 along_q(const TransposeTilesParams& p, u32 at) {
+// Distance in x from the first element of q to number `at`: q may be two dimensions that lie apart. ONE: it is one.
+template <bool ONE> DEV u32 along_q(const TransposeTilesParams& p, u32 at) {
+    if constexpr (ONE) {
+        return at * p.stride_q;
+    }
     const u32 outer = divide(at, Divisor{p.inner, p.inner_factor, p.inner_shift});
     return outer * p.stride_outer + (at - outer * p.inner) * p.stride_q;
 }
 
-// Elements of a row of a square tile, so that a column's are in different banks.
+// Elements of a row of a square tile, so that a column's are in different banks. Eight neighbouring rows of 2 bytes, read by vectors of
+// columns, are in different banks where the number is odd.
 template <class Cell> constexpr u32 PITCH = sizeof(Cell) == 1u ? 68u : sizeof(Cell) == 2u ? 66u : 65u;
+template <class Cell> constexpr u32 PITCH_OF_8 = sizeof(Cell) == 2u ? 65u : PITCH<Cell>;
 
 // Rows of x (READS) or of the result begin at multiples of 8 elements and end there: bits of `even`.
 constexpr u32 READS = 1u;
 constexpr u32 WRITES = 2u;
 
+// Two vectors of x, of a thread. All loads of a tile are in flight before the first of them is stored.
+template <class K> DEV void load_vectors(const K& k, const Tile& own, Run<typename K::Cell> (&r)[2]) {
+    const auto& p = params<TransposeTilesParams>(k);
+    const u32 x = threadIdx.x % 8u * 8u;
+    const u32 y = threadIdx.x / 8u;
+#pragma unroll
+    for (u32 i = 0u; i < 2u; i++) {
+        const u32 q = own.q + y + i * 32u;
+        if (own.p + x < p.size_p && q < p.size_q) {
+            r[i] = Run<typename K::Cell>::of(k.bx0 + own.source + along_q<false>(p, q) + own.p + x, 1u);
+        }
+    }
+}
+
+// Brings a tile to shared memory by vectors, WIDE elements from row to row.
+template <u32 WIDE, class K> DEV void read_vectors(const K& k, typename K::Cell* tile, const Tile& own) {
+    Run<typename K::Cell> r[2] = {};
+    load_vectors(k, own, r);
+#pragma unroll
+    for (u32 i = 0u; i < 16u; i++) {
+        tile[(threadIdx.x / 8u + i / 8u * 32u) * WIDE + threadIdx.x % 8u * 8u + i % 8u] = r[i / 8u].v[i % 8u];
+    }
+}
+
+// Brings a tile to shared memory element by element.
+template <bool ONE, u32 WIDE, class K> DEV void read_ones(const K& k, typename K::Cell* tile, const Tile& own) {
+    const auto& p = params<TransposeTilesParams>(k);
+    const u32 x = threadIdx.x % 64u;
+    const u32 y = threadIdx.x / 64u;
+    const u32 rows = own.p + x < p.size_p ? p.size_q - own.q : 0u;
+    const u32 first = own.source + own.p + x;
+    typename K::Cell r[16] = {};
+#pragma unroll
+    for (u32 i = 0u; i < 16u; i++) {
+        if (y + i * 4u < rows) {
+            r[i] = k.bx0[first + along_q<ONE>(p, own.q + y + i * 4u)];
+        }
+    }
+#pragma unroll
+    for (u32 i = 0u; i < 16u; i++) {
+        tile[(y + i * 4u) * WIDE + x] = r[i];
+    }
+}
+
+// Writes a tile by vectors.
+template <u32 WIDE, class K> DEV void write_vectors(const K& k, const typename K::Cell* tile, const Tile& own) {
+    const auto& p = params<TransposeTilesParams>(k);
+    const u32 x = threadIdx.x % 8u * 8u;
+#pragma unroll
+    for (u32 i = 0u; i < 2u; i++) {
+        const u32 down = threadIdx.x / 8u + i * 32u;
+        if (own.p + down < p.size_p && own.q + x < p.size_q) {
+            Run<typename K::Cell> out;
+#pragma unroll
+            for (u32 j = 0u; j < 8u; j++) {
+                out.v[j] = tile[(x + j) * WIDE + down];
+            }
+            put_8(k, out, own.result + (own.p + down) * p.own_stride_p + own.q + x);
+        }
+    }
+}
+
+// Writes a tile element by element.
+template <u32 WIDE, class K> DEV void write_ones(const K& k, const typename K::Cell* tile, const Tile& own) {
+    const auto& p = params<TransposeTilesParams>(k);
+    const u32 x = threadIdx.x % 64u;
+    const u32 y = threadIdx.x / 64u;
+    const u32 rows = own.q + x < p.size_q ? p.size_p - own.p : 0u;
+    const u32 first = own.result + (own.p + y) * p.own_stride_p + own.q + x;
+#pragma unroll
+    for (u32 i = 0u; i < 16u; i++) {
+        if (y + i * 4u < rows) {
+            copy_1(k, tile + x * WIDE + y + i * 4u, first + i * 4u * p.own_stride_p);
+        }
+    }
+}
+
+// Transposes a tile of which one side has no vectors, or none.
 template <class K> DEV void tiles(const K& k) {
     typedef typename K::Cell Cell;
     __shared__ Cell tile[64u * PITCH<Cell>];
     const auto& p = params<TransposeTilesParams>(k);
     const Tile own = tile_of_block(k, 64u, 64u);
-    const u32 x = threadIdx.x % 64u;
-    const u32 y = threadIdx.x / 64u;
-    // Places of vectors.
-    const u32 x_8 = threadIdx.x % 8u * 8u;
-    const u32 y_8 = threadIdx.x / 8u;
-    // All loads are in flight before the first of them is stored.
-    if ((p.even & READS) != 0u) {
-        Run<Cell> r[2] = {};
-#pragma unroll
-        for (u32 i = 0u; i < 2u; i++) {
-            const u32 q = y_8 + i * 32u;
-            if (own.p + x_8 < p.size_p && own.q + q < p.size_q) {
-                r[i] = Run<Cell>::of(k.bx0 + own.source + along_q(p, own.q + q) + own.p + x_8, 1u);
-            }
-        }
-#pragma unroll
-        for (u32 i = 0u; i < 16u; i++) {
-            tile[(y_8 + i / 8u * 32u) * PITCH<Cell> + x_8 + i % 8u] = r[i / 8u].v[i % 8u];
-        }
-    } else {
-        Cell r[16] = {};
-#pragma unroll
-        for (u32 i = 0u; i < 16u; i++) {
-            const u32 q = y + i * 4u;
-            if (own.p + x < p.size_p && own.q + q < p.size_q) {
-                r[i] = k.bx0[own.source + along_q(p, own.q + q) + own.p + x];
-            }
-        }
-#pragma unroll
-        for (u32 i = 0u; i < 16u; i++) {
-            tile[(y + i * 4u) * PITCH<Cell> + x] = r[i];
-        }
-    }
-    __syncthreads();
+    const bool one = p.inner == p.size_q;
     if ((p.even & WRITES) != 0u) {
-#pragma unroll
-        for (u32 i = 0u; i < 2u; i++) {
-            const u32 down = y_8 + i * 32u;
-            if (own.p + down < p.size_p && own.q + x_8 < p.size_q) {
-                Run<Cell> out;
-#pragma unroll
-                for (u32 j = 0u; j < 8u; j++) {
-                    out.v[j] = tile[(x_8 + j) * PITCH<Cell> + down];
-                }
-                put_8(k, out, own.result + (own.p + down) * p.own_stride_p + own.q + x_8);
-            }
+        if (one) {
+            read_ones<true, PITCH_OF_8<Cell>>(k, tile, own);
+        } else {
+            read_ones<false, PITCH_OF_8<Cell>>(k, tile, own);
         }
+        __syncthreads();
+        write_vectors<PITCH_OF_8<Cell>>(k, tile, own);
         return;
     }
-#pragma unroll
-    for (u32 i = 0u; i < 16u; i++) {
-        const u32 down = y + i * 4u;
-        if (own.p + down < p.size_p && own.q + x < p.size_q) {
-            copy_1(k, tile + x * PITCH<Cell> + down, own.result + (own.p + down) * p.own_stride_p + own.q + x);
-        }
+    if ((p.even & READS) != 0u) {
+        read_vectors<PITCH<Cell>>(k, tile, own);
+    } else if (one) {
+        read_ones<true, PITCH<Cell>>(k, tile, own);
+    } else {
+        read_ones<false, PITCH<Cell>>(k, tile, own);
     }
+    __syncthreads();
+    write_ones<PITCH<Cell>>(k, tile, own);
 }
 
 // Transposes a tile by vectors: both sizes, strides and the offset are multiples of 8.
@@ -131,20 +178,14 @@ template <class K> DEV void tiles_of_8(const K& k) {
     __shared__ __align__(16) Cell tile[64u * PITCH<Cell>];
     const auto& p = params<TransposeTilesParams>(k);
     const Tile own = tile_of_block(k, 64u, 64u);
-    const u32 x = threadIdx.x % 8u * 8u;
-    const u32 y = threadIdx.x / 8u;
-    Run<Cell> r[2] = {};
-#pragma unroll
-    for (u32 i = 0u; i < 2u; i++) {
-        const u32 q = y + i * 32u;
-        if (own.p + x < p.size_p && own.q + q < p.size_q) {
-            r[i] = Run<Cell>::of(k.bx0 + own.source + along_q(p, own.q + q) + own.p + x, 1u);
-        }
-    }
     if constexpr (sizeof(Cell) == 2u) {
         // Words hold two neighbours along p: a thread has two lines of the result.
         constexpr u32 WORDS = PITCH<Cell> / 2u;
         u32* const words = reinterpret_cast<u32*>(tile);
+        const u32 x = threadIdx.x % 8u * 8u;
+        const u32 y = threadIdx.x / 8u;
+        Run<Cell> r[2] = {};
+        load_vectors(k, own, r);
 #pragma unroll
         for (u32 i = 0u; i < 2u; i++) {
 #pragma unroll
@@ -167,27 +208,10 @@ template <class K> DEV void tiles_of_8(const K& k) {
                 put_8(k, out[i], own.result + (own.p + down) * p.own_stride_p + own.q + x);
             }
         }
-        return;
-    }
-#pragma unroll
-    for (u32 i = 0u; i < 2u; i++) {
-#pragma unroll
-        for (u32 j = 0u; j < 8u; j++) {
-            tile[(y + i * 32u) * PITCH<Cell> + x + j] = r[i].v[j];
-        }
-    }
-    __syncthreads();
-#pragma unroll
-    for (u32 i = 0u; i < 2u; i++) {
-        const u32 down = y + i * 32u;
-        if (own.p + down < p.size_p && own.q + x < p.size_q) {
-            Run<Cell> out;
-#pragma unroll
-            for (u32 j = 0u; j < 8u; j++) {
-                out.v[j] = tile[(x + j) * PITCH<Cell> + down];
-            }
-            put_8(k, out, own.result + (own.p + down) * p.own_stride_p + own.q + x);
-        }
+    } else {
+        read_vectors<PITCH<Cell>>(k, tile, own);
+        __syncthreads();
+        write_vectors<PITCH<Cell>>(k, tile, own);
     }
 }
 

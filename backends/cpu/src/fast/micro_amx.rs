@@ -1,7 +1,7 @@
 //! Tiles of products of bytes by the processor's matrix unit, AMX: sixteen rows by sixteen columns, 64 products deep, in one instruction.
 //!
-//! Its registers of tiles, as this file uses them: sums of the first and the second sixteen columns in 0 and 1, of every second step in 2
-//! and 3, so that a step need not wait for the one before; rows in 4; columns in 6 and 7.
+//! Registers of tiles 0 and 1 have the sums of the first and of the second sixteen columns. Every second step has sums of its own, in 2 and
+//! 3, so that no step waits for the one before. Rows are in 4, columns in 6 and 7.
 
 use super::micro::{MAX_ROWS, Panel, Place, Run, Start, kernels};
 use super::simd::allows_matrix_unit;
@@ -233,7 +233,7 @@ unsafe fn first<const MR: usize, const V: usize>(start: Start<'_, i32>, to: Plac
     }
 }
 
-/// Adds the products of the rows that are loaded and of lines of columns, so many bytes apart, to the sums of even or of odd steps.
+/// Adds the products of the loaded rows and of lines of columns, so many bytes apart. Even and odd steps have sums of their own.
 ///
 /// # Safety
 /// As of [`load`].

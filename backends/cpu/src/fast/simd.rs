@@ -70,7 +70,7 @@ fn limit() -> Option<String> {
     std::env::var_os(LIMIT).map(|v| v.to_string_lossy().into_owned())
 }
 
-/// Whether the environment allows the matrix unit, which is no level: few kernels have a form for it.
+/// Whether the environment allows the matrix unit. It has no level of its own, as few kernels have a form for it.
 #[cfg(target_arch = "x86_64")]
 pub fn allows_matrix_unit() -> bool {
     limit().is_none_or(|text| text == ALL)
