@@ -13,7 +13,7 @@ pub struct Driver {
     stream: OnceLock<usize>,
 }
 
-/// A graph that can be launched; it stays as long as the process.
+/// A graph that can be launched, until the last engine that it has kernels of goes.
 #[derive(Clone, Copy)]
 pub struct Launchable(Handle);
 

@@ -438,7 +438,7 @@ fn networks_whose_sums_are_close_are_compared_by_runs_of_the_whole() {
     assert_eq!((narrow, told.contains("runs of the network")), (0, false), "{told}");
     let (narrow, told, timed, cache) = with([15.0, 20.0], TimingCache::new(), false);
     assert!(narrow == 2 && timed > 0 && told.contains("take 15.0 us, with other types 20.0 us"), "{told}");
-    // What was timed decides again, whatever the device would say now.
+    // Stored times decide again, whatever the device would report now.
     let (narrow, again, timed, _) = with([30.0, 20.0], cache, true);
     assert_eq!((narrow, again, timed), (2, told, 0));
     // Noise decides nothing.
