@@ -91,6 +91,13 @@ impl Search<'_, '_> {
         Ok(Item { layer: layer.join(" + "), region, facts })
     }
 
+    /// The regions that a run computes, in their order: not those of constants alone.
+    pub(super) fn running(&self, f: &Formed) -> Result<Vec<Item>, BuildError> {
+        let (constant, uses) = (fold_constants::constant_layers(&f.graph, &self.cx), f.graph.uses());
+        let runs = |nodes: &&Vec<NodeId>| !nodes.iter().all(|n| constant.contains(n));
+        f.regions.iter().filter(runs).map(|nodes| self.item(f, nodes, &uses)).collect()
+    }
+
     /// Groups sites whose items compute the same. Classes are in the order of their first sites.
     pub(super) fn classes<T>(
         &self,
@@ -112,9 +119,7 @@ impl Search<'_, '_> {
 
     fn items(&self, f: &Formed) -> Result<Items, BuildError> {
         let mut items = Items::new();
-        let (constant, uses) = (fold_constants::constant_layers(&f.graph, &self.cx), f.graph.uses());
-        for nodes in f.regions.iter().filter(|nodes| !nodes.iter().all(|n| constant.contains(n))) {
-            let item = self.item(f, nodes, &uses)?;
+        for item in self.running(f)? {
             let key = self.tuner.text(&item.region, &item.facts)?;
             items.entry(key).or_insert((item, 0)).1 += 1;
         }

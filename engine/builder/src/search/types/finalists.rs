@@ -7,8 +7,8 @@ use super::super::{Formed, GAIN, Given, Search};
 use crate::BuildError;
 use crate::inputs::{can_be_timed, random_inputs};
 use crate::kernels::{Chosen, Shaped, choose_all, planned};
+use crate::passes::PassCx;
 use crate::passes::precision::Types;
-use crate::passes::{PassCx, fold_constants};
 use crate::streams;
 use crate::tuner::{Tuner, concretize};
 use kiln_backend::Program;
@@ -31,13 +31,11 @@ pub struct Finalist {
 impl Search<'_, '_> {
     /// Text of the kernels of a network and of their regions; `None` where it has control flow.
     pub(super) fn kernels(&mut self, f: &Formed) -> Result<Option<String>, BuildError> {
-        let (constant, uses) = (fold_constants::constant_layers(&f.graph, &self.cx), f.graph.uses());
         let mut text = String::new();
-        for nodes in f.regions.iter().filter(|nodes| !nodes.iter().all(|n| constant.contains(n))) {
-            if nodes.iter().any(|&n| f.graph.get(n).is_some_and(|n| !n.regions.is_empty())) {
+        for item in self.running(f)? {
+            if item.region.graph.nodes().any(|(_, n)| !n.regions.is_empty()) {
                 return Ok(None);
             }
-            let item = self.item(f, nodes, &uses)?;
             let tactic = match self.tuner.choose(&item.layer, &item.region, &item.facts) {
                 Err(BuildError::NoTactic { .. }) => return Ok(None),
                 choice => choice?.tactic,

@@ -8,7 +8,6 @@ use super::super::{Formed, Search};
 use super::labels::Problem;
 use super::units::Units;
 use crate::BuildError;
-use crate::passes::fold_constants;
 use crate::passes::precision::multiplies;
 use kiln_ir::Graph;
 use std::collections::BTreeMap;
@@ -23,10 +22,8 @@ impl Search<'_, '_> {
     /// The times of a form by the layers of the graph that it was made of.
     pub(super) fn by_layer(&mut self, g: &Graph, f: &Formed) -> Result<Times, BuildError> {
         let heavy: BTreeMap<&str, bool> = g.nodes().map(|(_, n)| (n.name.as_str(), multiplies(n))).collect();
-        let (constant, uses) = (fold_constants::constant_layers(&f.graph, &self.cx), f.graph.uses());
         let mut times = Times::new();
-        for nodes in f.regions.iter().filter(|nodes| !nodes.iter().all(|n| constant.contains(n))) {
-            let item = self.item(f, nodes, &uses)?;
+        for item in self.running(f)? {
             let own: Vec<&str> = item.layer.split(" + ").filter_map(|made| origin(&heavy, made)).collect();
             let product = own.iter().find(|name| heavy.get(**name) == Some(&true));
             if let Some(name) = product.or(own.first()) {
