@@ -139,7 +139,8 @@ impl Job<'_> {
 
     /// The kernels of bytes, if the processor has some that are exact with these weights.
     fn bytes(&self, kept: Option<&Kept>) -> Option<Micro<Four, i32>> {
-        let (micro, k) = (micro_integer::columns_of_bytes()?, self.k());
+        let k = self.k();
+        let micro = micro_integer::columns_of_bytes(k)?;
         let there = |i: usize| kept.is_some_and(|kept| kept.get(i).is_some());
         // Whether weights are small is asked once.
         let small = || (0..self.n * self.groups).all(|row| is_small(self.w, row * k..(row + 1) * k));

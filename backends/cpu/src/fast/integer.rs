@@ -2,18 +2,12 @@
 
 use super::NodeCx;
 use super::operand::{Operand, operand};
-use super::reduce_folds::Whole;
-use super::simd::vectorized;
+use super::wide::{self, Wide};
 use super::words::{self, Size, Stored, Strided, Target};
-use crate::threads::{self, Parts};
 use crate::value::{Out, Val};
 use kiln_backend::BackendError;
-use kiln_backend::stop::Checkpoints;
 use kiln_ir::DType;
 use kiln_ops::util::{broadcast_strides, for_each_index, offset};
-
-/// Products that a task makes at least.
-const TASK: usize = 32 << 10;
 
 /// A product of batches of matrices.
 struct Batches {
@@ -33,6 +27,11 @@ impl Batches {
         let shape = cx.out_shape(0).filter(|_| cx.out_dtype(0).is_some_and(made))?;
         let batch = shape[..(shape.len() + vectors).saturating_sub(2).min(shape.len())].to_vec();
         Some(Batches { left, right, shape, batch })
+    }
+
+    /// Whether rows of all left matrices `a` are rows of one, which is multiplied by the only right matrix.
+    fn single(&self, a: &Val) -> bool {
+        self.right.batch.iter().product::<usize>() == 1 && a.shape().len() > 1 && self.left.col == 1
     }
 
     /// Calls `f` with each matrix of c, and the places of the first elements of those of a and b.
@@ -62,13 +61,13 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let (l, r) = (&all.left, &all.right);
     let s = Size { m: l.rows, n: r.cols, k: l.cols };
     if a.dtype() == DType::I64 {
-        return wide(cx, &all, (&a, &b));
+        return whole(cx, &all, (&a, &b));
     }
-    let single = r.batch.iter().product::<usize>() == 1 && a.shape().len() > 1 && l.col == 1;
+    let single = all.single(&a);
     // Weights of 32 bits are only read until they are packed.
     let packed = single && b.dtype() == DType::I32 && words::kept(cx.kept, 1);
     let right = if packed { Some(Stored::Words(Vec::new())) } else { Stored::of(&b) };
-    let (Some(x), Some(y)) = (Stored::of(&a), right) else { return wide(cx, &all, (&a, &b)) };
+    let (Some(x), Some(y)) = (Stored::of(&a), right) else { return whole(cx, &all, (&a, &b)) };
     let (x, y) = (x.narrow(), y.narrow());
     let tail = if single { cx.take_tail(DType::I32) } else { None };
     let mut out = Out::new(cx.pool, tail.map_or(DType::I32, |t| t.result()), &all.shape, &cx.node.name)?;
@@ -92,13 +91,18 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
 }
 
 /// Products of integers of 32 or 64 bits.
-fn wide(cx: &mut NodeCx<'_>, all: &Batches, (a, b): (&Val, &Val)) -> Result<bool, BackendError> {
-    fn products<T: Whole>(all: &Batches, a: &Val, b: &Val, c: &mut [T]) -> Result<bool, BackendError> {
+fn whole(cx: &mut NodeCx<'_>, all: &Batches, (a, b): (&Val, &Val)) -> Result<bool, BackendError> {
+    fn products<T: Wide>(all: &Batches, a: &Val, b: &Val, c: &mut [T]) -> Result<bool, BackendError> {
         let (Some(x), Some(y)) = (a.view::<T>(), b.view::<T>()) else { return Ok(false) };
         let (l, r) = (&all.left, &all.right);
         let s = Size { m: l.rows, n: r.cols, k: l.cols };
+        if all.single(a) {
+            let s = Size { m: c.len() / s.n.max(1), ..s };
+            wide::product(s, (x, l), (y, r), c);
+            return Ok(true);
+        }
         all.each(c, |i, j, c| {
-            wide_product(s, (&x[i..], l), (&y[j..], r), c);
+            wide::product(s, (&x[i..], l), (&y[j..], r), c);
             Ok(())
         })?;
         Ok(true)
@@ -116,49 +120,4 @@ fn wide(cx: &mut NodeCx<'_>, all: &Batches, (a, b): (&Val, &Val)) -> Result<bool
         cx.push(out.done());
     }
     Ok(done)
-}
-
-/// Columns of the result that are summed together.
-const COLUMNS: usize = 256;
-
-/// c = a by b, of integers that wrap.
-fn wide_product<T: Whole>(s: Size, (x, l): (&[T], &Operand), (y, r): (&[T], &Operand), c: &mut [T]) {
-    if s.k == 0 {
-        return c.fill(T::ZERO);
-    }
-    let points = Checkpoints::here();
-    let parts = Parts::new(c);
-    threads::ranges(s.m, TASK.div_ceil((s.n * s.k).max(1)), |rows| {
-        for i in rows {
-            points.pass();
-            // SAFETY: each row belongs to one range.
-            let c = unsafe { parts.part(i * s.n, (i + 1) * s.n) };
-            c.fill(T::ZERO);
-            for (block, c) in c.chunks_mut(COLUMNS).enumerate() {
-                let x = x[i * l.row..].iter().step_by(l.col.max(1)).take(s.k);
-                for (k, f) in x.enumerate() {
-                    let row = &y[k * r.row + block * COLUMNS * r.col..];
-                    add_products(*f, row, r.col, c);
-                }
-            }
-        }
-    });
-}
-
-vectorized! {
-    /// Adds the products of a factor by elements, `step` apart.
-    fn add_products<T: Whole>(f: T, y: &[T], step: usize, c: &mut [T]) {
-        match step {
-            1 => {
-                for (c, &y) in c.iter_mut().zip(y) {
-                    *c = c.plus(f.times(y));
-                }
-            }
-            _ => {
-                for (j, c) in c.iter_mut().enumerate() {
-                    *c = c.plus(f.times(y[j * step]));
-                }
-            }
-        }
-    }
 }

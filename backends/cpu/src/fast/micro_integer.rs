@@ -21,9 +21,14 @@ pub fn bytes() -> Option<Micro<Four, i32>> {
     bytes_of(level()).next().map(|[columns, _]| columns)
 }
 
-/// The kernels of bytes of the level whose rows have a sign, and columns none.
-pub fn columns_of_bytes() -> Option<Micro<Four, i32>> {
-    bytes_of(level()).next().map(|[_, rows]| rows)
+/// Bytes of a row of the matrix unit. Shorter sums leave it partly idle, while its results take as long.
+const MATRIX_ROW: usize = 64;
+
+/// The kernels of bytes of the level whose rows have a sign, and columns none, for sums of so many products.
+pub fn columns_of_bytes(depth: usize) -> Option<Micro<Four, i32>> {
+    let level = level();
+    let by_vectors = depth < MATRIX_ROW && amx(level) && vnni(level);
+    bytes_of(level).nth(usize::from(by_vectors)).map(|[_, rows]| rows)
 }
 
 /// Whether kernels of bytes cut sums of two products to 16 bits.

@@ -6,6 +6,7 @@ mod affine_grid;
 mod argreduce;
 mod attention;
 mod codes;
+mod concat;
 mod conv;
 mod conv_any;
 mod conv_exact;
@@ -76,6 +77,7 @@ mod transposed;
 mod turn;
 mod unique;
 mod vector;
+mod wide;
 mod windows;
 mod words;
 

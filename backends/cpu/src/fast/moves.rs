@@ -1,6 +1,7 @@
 //! Operators that only move elements: copies by index maps, row gathers, and new shapes of the same memory.
 
 use super::NodeCx;
+use super::concat::rows_of;
 use super::copy::{self, Map, element};
 use crate::threads::{self, Parts};
 use crate::value::Out;
@@ -240,11 +241,7 @@ pub fn concat(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
             unsafe { to.part(at, at + from.len()) }.copy_from_slice(from);
         });
     } else {
-        threads::chunks(out.bytes_mut(), row, TASK.div_ceil(row.max(1)), |i, to| {
-            for &(at, n, from) in &parts {
-                to[at..at + n].copy_from_slice(&from[i * n..(i + 1) * n]);
-            }
-        });
+        rows_of(&parts, row, out.bytes_mut());
     }
     cx.push(out.done());
     Ok(true)

@@ -1,6 +1,8 @@
 //! Normalizations that [`super::rows`] leaves: `lp_norm`, layers whose scale is not a row, and vectors without a dimension of channels.
 
-use super::lines::Lines;
+use super::lines::{Lines, Runs, fold_all};
+use super::reduce_folds::{Magnitudes, Squares};
+use super::simd::vectorized;
 use super::{Floats, Kernel, NodeCx, TABLES, kernel};
 use crate::threads;
 use kiln_backend::BackendError;
@@ -28,29 +30,49 @@ fn lp_norm(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     else {
         return Ok(false);
     };
-    let (l, square) = (Lines::of(&shape, axis, axis + 1), p == 2);
-    let size = |x: f32| if square { f64::from(x) * f64::from(x) } else { f64::from(x).abs() };
+    let l = Lines::of(&shape, axis, axis + 1);
+    let mask: Vec<bool> = (0..shape.len()).map(|d| d == axis).collect();
+    let runs = Runs::of(&shape, &mask);
+    // Reciprocals of norms; a line whose norm is 0 has no other elements.
+    let reciprocal = |norm: f64| if norm == 0.0 { 0.0 } else { 1.0 / norm };
+    let mut factors = vec![0f64; l.outer * l.inner];
+    match p {
+        2 => fold_all::<f32, Squares, f64>(&x, &runs, &mut factors, |sum| reciprocal(sum.sqrt())),
+        _ => fold_all::<f32, Magnitudes, f64>(&x, &runs, &mut factors, reciprocal),
+    }
     cx.write_floats(0, &shape, |y| {
+        if l.inner == 1 {
+            threads::chunks(y, l.n, TASK.div_ceil(l.n.max(1)), |i, y| {
+                multiplied(&x[i * l.n..(i + 1) * l.n], factors[i], y);
+            });
+            return Ok(());
+        }
         let points = Checkpoints::here();
-        let slice = l.n * l.inner;
-        threads::chunks(y, slice, TASK.div_ceil(slice.max(1)), |o, y| {
+        threads::chunks(y, l.inner, TASK.div_ceil(l.inner.max(1)), |i, y| {
             points.pass();
-            let x = &x[o * slice..(o + 1) * slice];
-            let mut norms = vec![0f64; l.inner];
-            for row in x.chunks_exact(l.inner.max(1)) {
-                norms.iter_mut().zip(row).for_each(|(n, &x)| *n += size(x));
-            }
-            if square {
-                norms.iter_mut().for_each(|n| *n = n.sqrt());
-            }
-            for (y, x) in y.chunks_exact_mut(l.inner.max(1)).zip(x.chunks_exact(l.inner.max(1))) {
-                for ((y, &x), &n) in y.iter_mut().zip(x).zip(&norms) {
-                    *y = if n == 0.0 { 0.0 } else { (f64::from(x) / n) as f32 };
-                }
-            }
+            let first = i / l.n * l.inner;
+            multiplied_by(&x[i * l.inner..(i + 1) * l.inner], &factors[first..first + l.inner], y);
         });
         Ok(())
     })
+}
+
+vectorized! {
+    /// Elements times a factor.
+    fn multiplied(x: &[f32], factor: f64, y: &mut [f32]) {
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = (f64::from(x) * factor) as f32;
+        }
+    }
+}
+
+vectorized! {
+    /// Elements times factors of their own.
+    fn multiplied_by(x: &[f32], factors: &[f64], y: &mut [f32]) {
+        for ((y, &x), &f) in y.iter_mut().zip(x).zip(factors) {
+            *y = (f64::from(x) * f) as f32;
+        }
+    }
 }
 
 /// A scale or bias as it is read: elements, strides along the dimensions in front, and places along a row.

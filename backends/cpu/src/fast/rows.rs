@@ -2,7 +2,7 @@
 
 use super::lines::Lines;
 use super::pointwise::math::exp_below;
-use super::reduce::{add, add_exps, greatest, greatest_rows, sum, sum_deviations, sum_exp};
+use super::reduce::{add, add_exps, greatest, greatest_rows, sum, sum_deviations};
 use super::short::{self, FEW};
 use super::simd::vectorized;
 use super::{NodeCx, Types};
@@ -51,7 +51,7 @@ pub fn softmax(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
             columns(&x, lines, y, log);
             return Ok(());
         }
-        if n <= SHORT {
+        if n <= if log { SHORT / 4 } else { SHORT } {
             threads::chunks(y, TURNED * n, 1 + 4096 / (TURNED * n).max(1), |i, y| {
                 short_rows(&x[i * TURNED * n..][..y.len()], n, log, y);
             });
@@ -96,9 +96,25 @@ vectorized! {
 vectorized! {
     fn log_row(x: &[f32], y: &mut [f32]) {
         let top = greatest(x);
-        let log = libm::log(sum_exp(x, top));
+        let mut all = 0f64;
+        for x in x.chunks(COLUMNS) {
+            // Few exponentials a lane: their sum in f32 is as good as their terms.
+            let mut sums = [0f32; FEW];
+            let (whole, rest) = x.as_chunks::<FEW>();
+            for x in whole {
+                for l in 0..FEW {
+                    sums[l] += exp_below::<FMA>(x[l] - top);
+                }
+            }
+            let few = short::padded(rest, top);
+            for l in 0..FEW {
+                sums[l] += if l < rest.len() { exp_below::<FMA>(few[l] - top) } else { 0.0 };
+            }
+            all += sums.iter().map(|&s| f64::from(s)).sum::<f64>();
+        }
+        let log = libm::log(all) as f32;
         for (y, &x) in y.iter_mut().zip(x) {
-            *y = (f64::from(x - top) - log) as f32;
+            *y = (x - top) - log;
         }
     }
 }

@@ -60,10 +60,13 @@ fn numbers(cx: &NodeCx<'_>, input: usize) -> Option<Vec<f64>> {
 
 pub fn resize(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let Some(Resized { dims, shape, filter, axes }) = Resized::of(cx) else { return Ok(false) };
-    if matches!(filter.mode, Mode::Nearest(_)) {
+    if let Mode::Nearest(rounding) = filter.mode {
         let own = strides(&dims);
-        let place = |d: usize, o: usize| Some(filter.taps(&axes[d], o)?.first()?.0);
-        let map = |d: usize| Map::indices(own[d], (0..shape[d]).map(|o| place(d, o)));
+        let place = |d: usize, o: usize| filter.nearest(rounding, &axes[d], o);
+        let map = |d: usize| match axes[d].is_identity() {
+            true => Map::all(shape[d], own[d]),
+            false => Map::indices(own[d], (0..shape[d]).map(|o| place(d, o))),
+        };
         let extrapolation = cx.node.op.attrs().float("extrapolation").unwrap_or(0.0);
         let Some(t) = cx.out_dtype(0) else { return Ok(false) };
         let fill = kiln_ir::Tensor::from_elems(t, &[1], &kiln_ir::Elems::F(vec![extrapolation]));

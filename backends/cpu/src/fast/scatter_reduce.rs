@@ -54,51 +54,83 @@ impl How {
 
 /// Elements that are combined.
 trait Combined: Pod + Send + Sync {
-    fn with(self, how: How, new: Self) -> Self;
+    fn sum(self, new: Self) -> Self;
+    fn product(self, new: Self) -> Self;
+    fn greater(self, new: Self) -> Self;
+    fn lesser(self, new: Self) -> Self;
 }
 
 macro_rules! integers {
     ($($t:ty),*) => {$(
         impl Combined for $t {
-            fn with(self, how: How, new: $t) -> $t {
-                match how {
-                    How::Replace => new,
-                    How::Add => self.wrapping_add(new),
-                    How::Multiply => self.wrapping_mul(new),
-                    How::Max => self.max(new),
-                    How::Min => self.min(new),
-                }
+            #[inline(always)]
+            fn sum(self, new: $t) -> $t {
+                self.wrapping_add(new)
+            }
+            #[inline(always)]
+            fn product(self, new: $t) -> $t {
+                self.wrapping_mul(new)
+            }
+            #[inline(always)]
+            fn greater(self, new: $t) -> $t {
+                self.max(new)
+            }
+            #[inline(always)]
+            fn lesser(self, new: $t) -> $t {
+                self.min(new)
             }
         }
     )*};
 }
 integers!(i8, u8, i32, i64);
 
+/// One of two elements; a NaN, whichever it is.
+#[inline(always)]
+fn pick<T>([own, new]: [T; 2], [a, b]: [f32; 2], first: bool) -> T {
+    let own_stays = if a.is_nan() || b.is_nan() { a.is_nan() } else { first };
+    if own_stays { own } else { new }
+}
+
 macro_rules! floats {
     ($($t:ty, $wide:expr, $narrow:expr);*) => {$(
         impl Combined for $t {
-            fn with(self, how: How, new: $t) -> $t {
-                let (a, b): (f32, f32) = ($wide(self), $wide(new));
-                let pick = |first: bool| if first { self } else { new };
-                match how {
-                    How::Replace => new,
-                    How::Add => $narrow(a + b),
-                    How::Multiply => $narrow(a * b),
-                    // NaN stays, whichever it is.
-                    _ if a.is_nan() || b.is_nan() => pick(a.is_nan()),
-                    How::Max => pick(a >= b),
-                    How::Min => pick(a <= b),
-                }
+            #[inline(always)]
+            fn sum(self, new: $t) -> $t {
+                $narrow($wide(self) + $wide(new))
+            }
+            #[inline(always)]
+            fn product(self, new: $t) -> $t {
+                $narrow($wide(self) * $wide(new))
+            }
+            #[inline(always)]
+            fn greater(self, new: $t) -> $t {
+                let all: [f32; 2] = [$wide(self), $wide(new)];
+                pick([self, new], all, all[0] >= all[1])
+            }
+            #[inline(always)]
+            fn lesser(self, new: $t) -> $t {
+                let all: [f32; 2] = [$wide(self), $wide(new)];
+                pick([self, new], all, all[0] <= all[1])
             }
         }
     )*};
 }
 floats!(f32, f32::from, f32::from; f16, f16::to_f32, f16::from_f32; bf16, bf16::to_f32, bf16::from_f32);
 
-/// Writes update `i`, a run of `run` elements, to the elements from `targets[i]` on. Each thread has a part of the result, for which it
-/// goes through all updates in their order.
+/// Writes update `i`, a run of `run` elements, to the elements from `targets[i]` on.
 fn apply<T: Combined>(y: &mut [T], targets: &[usize], run: usize, updates: &Val, how: How) {
-    let Some(updates) = updates.view::<T>() else { return };
+    let Some(u) = updates.view::<T>() else { return };
+    match how {
+        How::Replace => combine(y, targets, run, u, |_, new| new),
+        How::Add => combine(y, targets, run, u, T::sum),
+        How::Multiply => combine(y, targets, run, u, T::product),
+        How::Max => combine(y, targets, run, u, T::greater),
+        How::Min => combine(y, targets, run, u, T::lesser),
+    }
+}
+
+/// Each thread has a part of the result, for which it goes through all updates in their order.
+fn combine<T: Combined>(y: &mut [T], targets: &[usize], run: usize, u: &[T], f: impl Fn(T, T) -> T + Sync) {
     if targets.is_empty() || run == 0 {
         return;
     }
@@ -110,11 +142,19 @@ fn apply<T: Combined>(y: &mut [T], targets: &[usize], run: usize, updates: &Val,
         points.pass();
         let from = c * size;
         let to = from + y.len();
-        for (&t, u) in targets.iter().zip(updates.chunks_exact(run)) {
+        if run == 1 {
+            for (&t, &u) in targets.iter().zip(u) {
+                if let Some(y) = y.get_mut(t.wrapping_sub(from)) {
+                    *y = f(*y, u);
+                }
+            }
+            return;
+        }
+        for (&t, u) in targets.iter().zip(u.chunks_exact(run)) {
             let (low, high) = (t.max(from), (t + run).min(to));
             if low < high {
                 let own = &mut y[low - from..high - from];
-                own.iter_mut().zip(&u[low - t..high - t]).for_each(|(y, &u)| *y = y.with(how, u));
+                own.iter_mut().zip(&u[low - t..high - t]).for_each(|(y, &u)| *y = f(*y, u));
             }
         }
     });
@@ -138,10 +178,14 @@ fn elements(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let (Some(axis), Some(indices)) = (cx.axis("axis", shape.len()), cx.ints(1)) else { return Ok(false) };
     let own = strides(&shape);
     let mut targets = Vec::with_capacity(indices.len());
-    for_each_index(cx.shape(1), |at| {
-        let p = wrap_index(indices[targets.len()], shape[axis]).unwrap_or(0);
-        let base = at.iter().zip(&own).enumerate().map(|(d, (i, s))| if d == axis { p * s } else { i * s });
-        targets.push(base.sum());
+    let Some((&n, lead)) = cx.shape(1).split_last() else { return Ok(false) };
+    let (size, step, along) = (shape[axis], own[axis], usize::from(axis + 1 < shape.len()));
+    for_each_index(lead, |at| {
+        let places = at.iter().zip(&own).enumerate();
+        let base: usize = places.map(|(d, (i, s))| if d == axis { 0 } else { i * s }).sum();
+        let row = &indices[targets.len()..][..n];
+        let place = |(i, &p): (usize, &i64)| base + wrap_index(p, size).unwrap_or(0) * step + i * along;
+        targets.extend(row.iter().enumerate().map(place));
     });
     finish(cx, &targets, 1)
 }

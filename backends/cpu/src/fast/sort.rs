@@ -38,6 +38,9 @@ pub fn topk(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
 const SKIPPED: usize = 64;
 /// Elements of such a block that are skipped together where others of it are not.
 const GROUP: usize = 16;
+/// Elements of lines that are looked at one by one for the only one that is kept, and lines of a task.
+const TINY: usize = 8;
+const LINES: usize = 4 << 10;
 /// Elements that are kept in order while a line is read, at most.
 const ORDERED: usize = 16;
 
@@ -116,11 +119,42 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// The first of each line's greatest or least elements, for lines from one on.
+    fn tops<T: Element>(&self, x: &[T], first: usize, values: &mut [T], indices: &mut [i64]) {
+        for (line, (y, place)) in (first..).zip(values.iter_mut().zip(indices)) {
+            let start = match self.inner {
+                1 => line * self.n,
+                inner => line / inner * self.n * inner + line % inner,
+            };
+            (*y, *place) = (x[start], 0);
+            for p in 1..self.n {
+                let other = x[start + p * self.inner];
+                let better = match self.largest {
+                    true => other.reversed(false) < y.reversed(false),
+                    false => other.key() < y.key(),
+                };
+                if better {
+                    (*y, *place) = (other, p as i64);
+                }
+            }
+        }
+    }
+
     fn run<T: Element>(&self, values: &mut [T], indices: &mut [i64]) {
         let Some(x) = self.x.view::<T>() else { return };
         let lines = values.len() / self.k;
-        let (values, indices) = (Parts::new(values), Parts::new(indices));
+        let places = Parts::new(indices);
         let points = Checkpoints::here();
+        if self.k == 1 && self.n <= TINY {
+            return threads::chunks(values, LINES, 1, |block, values| {
+                points.pass();
+                let first = block * LINES;
+                // SAFETY: each block of lines belongs to one task.
+                let indices = unsafe { places.part(first, first + values.len()) };
+                self.tops(x, first, values, indices);
+            });
+        }
+        let (values, indices) = (Parts::new(values), places);
         threads::ranges(lines, 1 + 4096 / self.n, |range| {
             let mut best: Vec<(T::Key, u32)> = Vec::new();
             for line in range {

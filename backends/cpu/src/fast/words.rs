@@ -20,6 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Words of rows that a task makes at once.
 const WIDENED: usize = 64 << 10;
+/// Sums that a task makes at once.
+const SUMS: usize = 16 << 10;
 /// Products that a task makes at least.
 const TASK: usize = 64 << 10;
 /// Elements of a row that are packed at once.
@@ -426,7 +428,8 @@ fn multiply<T: Group>(s: Size, a: &dyn Rows, panels: &[T], bias: Option<&[i32]>,
     let (high, groups) = (micro.strip(s.m), s.k.div_ceil(T::MANY));
     let strips = s.m.div_ceil(high);
     let wanted = (4 * threads::count()).min((s.m * s.n * s.k).div_ceil(TASK));
-    let most = (WIDENED / (2 * groups * high).max(1)).max(1);
+    // Rows and results of a task: memory that the cache holds, and that the allocator keeps.
+    let most = (WIDENED / (2 * groups * high).max(1)).min(SUMS / (high * s.n.next_multiple_of(nr))).max(1);
     let band = strips.div_ceil(wanted.max(1)).clamp(1, most);
     let bands = strips.div_ceil(band);
     // Few bands divide the columns as well.
@@ -447,22 +450,28 @@ fn multiply<T: Group>(s: Size, a: &dyn Rows, panels: &[T], bias: Option<&[i32]>,
             first[..cols.len()].copy_from_slice(&bias[cols.clone()]);
         }
         let mut sums = vec![0i32; rows.len() * wide];
+        let strips: Vec<[&[T]; MAX_ROWS]> = (0..rows.len())
+            .step_by(high)
+            .map(|from| {
+                let mut left = [&[][..]; MAX_ROWS];
+                for (i, to) in left.iter_mut().enumerate().take(high.min(rows.len() - from)) {
+                    *to = &room[(from + i) * groups..][..groups];
+                }
+                left
+            })
+            .collect();
         for (at, j) in cols.clone().step_by(nr).enumerate().map(|(i, j)| (i * nr, j)) {
             points.pass();
             let panel = &panels[j / nr * nr * groups..(j / nr + 1) * nr * groups];
             let panel = Panel { data: panel, pitch: nr, depth: groups };
             let width = nr.min(wide - at);
             let start = if bias.is_some() { Start::Columns(&first[at..at + width]) } else { Start::Zero };
-            for from in (0..rows.len()).step_by(high) {
+            for (from, left) in (0..rows.len()).step_by(high).zip(&strips) {
                 let count = high.min(rows.len() - from);
-                let mut left = [&[][..]; MAX_ROWS];
-                for (i, to) in left.iter_mut().enumerate().take(count) {
-                    *to = &room[(from + i) * groups..][..groups];
-                }
                 let to = &mut sums[from * wide + at..(from + count - 1) * wide + at + width];
                 let place = Place { first: to.as_mut_ptr(), stride: wide };
                 // SAFETY: the slice ends with the last element of the tile.
-                unsafe { micro.tile((count, width), &left, panel, start, place) };
+                unsafe { micro.tile((count, width), left, panel, start, place) };
             }
         }
         // SAFETY: each block of rows and columns belongs to one task.

@@ -7,10 +7,12 @@ use crate::threads::{self, Parts};
 use kiln_backend::stop::Checkpoints;
 use kiln_ops::util::strides;
 
-/// Rows and columns of the blocks that a transpose copies.
+/// Rows of the tiles that a transpose copies, and columns at least.
 const BLOCK: usize = 16;
-/// Rows that one task transposes: the memory of each of their columns is read in one stretch.
-const BAND: usize = 128;
+/// Bytes of a tile's row: a line of the cache, where rows begin with one.
+const WIDE: usize = 64;
+/// Bytes of each column that one task transposes, which are read in one stretch.
+const BAND: usize = 2 << 10;
 
 impl<const N: usize> Copy<'_, N> {
     /// The dimension whose neighbours are neighbours in memory, if that is not the last.
@@ -23,30 +25,58 @@ impl<const N: usize> Copy<'_, N> {
         outer.iter().position(|m| matches!(m, Map::Step { len, step: 1 } if *len >= 4))
     }
 
-    /// A tile: element j of row i comes from `first + i + j·step`, or is filled in if that is outside.
-    fn tile<'t>(&self, first: isize, step: isize, rows: usize, row: impl Fn(usize) -> &'t mut [[u8; N]]) {
+    /// A tile: element j of row i comes from `first + i + j·step`, or is filled in if that is outside. Rows are `pitch` elements apart.
+    ///
+    /// # Safety
+    /// Nobody else has the tile's elements at `to` now.
+    unsafe fn tile(
+        &self,
+        (first, step): (isize, isize),
+        (rows, columns): (usize, usize),
+        to: *mut [u8; N],
+        pitch: usize,
+    ) {
+        // SAFETY: as the contract says.
+        let row = |i: usize, j: usize, n: usize| unsafe {
+            std::slice::from_raw_parts_mut(to.add(i * pitch + j), n)
+        };
         if first == OUTSIDE {
-            return (0..rows).for_each(|i| row(i).fill(self.fill));
+            return (0..rows).for_each(|i| row(i, 0, columns).fill(self.fill));
         }
-        let columns = row(0).len();
+        let place = |i: usize, j: usize| (first + j as isize * step) as usize + i;
+        // Places are a whole tensor's or part of it: those of the corners bound the others.
+        let last = place(rows - 1, 0).max(place(rows - 1, columns - 1));
+        assert!(first.min(place(0, columns - 1) as isize) >= 0 && last < self.from.len(), "a tile is inside");
         // Elements of a vector; those of 16 bytes are copied one by one.
         let whole = 16 / N;
-        let (high, wide) = if N == 16 { (0, 0) } else { (rows - rows % whole, columns - columns % whole) };
-        let mut to: [&mut [[u8; N]]; BLOCK] =
-            std::array::from_fn(|i| if i < rows { row(i) } else { Default::default() });
-        for c in (0..wide).step_by(whole) {
-            let columns: [&[[u8; N]]; BLOCK] = std::array::from_fn(|j| {
-                let from = (first + (c + j) as isize * step) as usize;
-                if j < whole { &self.from[from..from + rows] } else { Default::default() }
-            });
-            for r in (0..high).step_by(whole) {
-                turn::turned(&columns[..whole], r, &mut to[r..r + whole], c);
+        if N == 16 {
+            for i in 0..rows {
+                row(i, 0, columns).iter_mut().enumerate().for_each(|(j, y)| *y = self.from[place(i, j)]);
             }
+            return;
         }
-        let element = |i: usize, j: usize| self.from[(first + j as isize * step) as usize + i];
-        for (i, to) in to.iter_mut().enumerate().take(rows) {
-            let from = if i < high { wide } else { 0 };
-            to.iter_mut().enumerate().skip(from).for_each(|(j, y)| *y = element(i, j));
+        let joined = pitch == columns && columns < whole;
+        for c in (0..columns).step_by(whole) {
+            let wide = whole.min(columns - c);
+            for r in (0..rows).step_by(whole) {
+                let high = whole.min(rows - r);
+                if wide == whole && high == whole {
+                    // SAFETY: the block is part of the tile, whose places are inside, as was checked.
+                    unsafe {
+                        let from = self.from.as_ptr().add(place(r, c));
+                        turn::turned(from, step, to.add(r * pitch + c), pitch);
+                    }
+                    continue;
+                }
+                // Elements behind a column are read with it: a vector is loaded at once.
+                let column = |j: usize| {
+                    let at = place(r, c + j);
+                    self.from.get(at..at + whole).unwrap_or_else(|| &self.from[at..at + high])
+                };
+                // Elements behind a row are those of the next ones, which are written later.
+                let room = |i: usize| if joined { whole.min((rows - r - i) * pitch) } else { wide };
+                turn::cut(wide, column, |i| row(r + i, c, room(i)), high);
+            }
         }
     }
 
@@ -65,22 +95,28 @@ impl<const N: usize> Copy<'_, N> {
         steps.pop();
         steps.remove(other);
         let lens: Vec<usize> = outer.iter().map(Map::len).collect();
-        let bands = rows.div_ceil(BAND);
-        let count: usize = lens.iter().product::<usize>() * bands;
+        let (high, wide) = (BAND / N, BLOCK.max(WIDE / N));
+        let bands = rows.div_ceil(high);
+        // Columns of a task: few rows share their columns among tasks.
+        let across = (TASK / rows.min(high)).next_multiple_of(wide).min(columns);
+        let pieces = columns.div_ceil(across);
+        let count: usize = lens.iter().product::<usize>() * bands * pieces;
         let points = Checkpoints::here();
         let parts = Parts::new(to);
-        threads::ranges(count, TASK.div_ceil(BAND * columns), |range| {
+        threads::ranges(count, TASK.div_ceil(rows.min(high) * across), |range| {
             points.pass();
             for task in range {
-                let (plane, band) = (task / bands, task % bands * BAND);
+                let (plane, band) = (task / pieces / bands, task / pieces % bands * high);
+                let piece = task % pieces * across;
                 let (mut start, mut rest) = (0, plane);
                 for (n, s) in lens.iter().zip(&steps).rev() {
                     (start, rest) = (start + rest % n * s, rest / n);
                 }
                 self.each_row(&outer, plane..plane + 1, |_, place| {
-                    let band = band..rows.min(band + BAND);
-                    for c in (0..columns).step_by(BLOCK) {
-                        let columns = c..columns.min(c + BLOCK);
+                    let band = band..rows.min(band + high);
+                    let end = columns.min(piece + across);
+                    for c in (piece..end).step_by(wide) {
+                        let columns = c..end.min(c + wide);
                         for r in band.clone().step_by(BLOCK) {
                             let rows = r..band.end.min(r + BLOCK);
                             let first = if place == OUTSIDE {
@@ -88,12 +124,14 @@ impl<const N: usize> Copy<'_, N> {
                             } else {
                                 place + (r as isize) + c as isize * step
                             };
-                            // SAFETY: each row of a plane belongs to one task.
-                            let row = |i: usize| unsafe {
-                                let at = start + (rows.start + i) * row_step;
-                                parts.part(at + columns.start, at + columns.end)
-                            };
-                            self.tile(first, step, rows.len(), row);
+                            let at = start + r * row_step + c;
+                            let end = at + (rows.len() - 1) * row_step + columns.len();
+                            if let Some(to) = parts.address(at, end) {
+                                // SAFETY: each row and column of a plane belongs to one task.
+                                unsafe {
+                                    self.tile((first, step), (rows.len(), columns.len()), to, row_step);
+                                }
+                            }
                         }
                     }
                 });

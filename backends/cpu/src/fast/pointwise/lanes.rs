@@ -92,8 +92,8 @@ pub struct Lanes<'a> {
     inputs: Vec<Lane>,
     /// Memory of an input's block, read in place of its lane.
     direct: Vec<Option<View<'a>>>,
-    /// The element that fills an input's whole lane.
-    filled: Vec<Option<usize>>,
+    /// The element that fills an input's lane, and how far from its beginning.
+    filled: Vec<Option<(usize, usize)>>,
     /// The place in its line where a lane of elements that come again begins, and the number of its elements.
     held: Vec<Option<(usize, usize)>>,
     constants: Vec<Lane>,
@@ -181,16 +181,18 @@ impl<'a> Lanes<'a> {
 
     /// Fills a part of the block with one element.
     pub fn fill(&mut self, i: usize, ty: DType, bytes: &[u8], at: usize, from: usize, n: usize) {
-        if self.filled[i] == Some(from) {
+        let until =
+            self.filled[i].filter(|(own, until)| *own == from && *until >= at).map(|(_, until)| until);
+        if until.is_some_and(|until| until >= at + n) {
             self.direct[i] = None;
             return;
         }
         self.load(i, ty, bytes, at, from, 1);
         each!(&mut self.inputs[i], Lane, v => {
             let x = v[at];
-            v[at..at + n].fill(x);
+            loops::fill(x, &mut v[at..at + n]);
         });
-        self.filled[i] = (n == BLOCK).then_some(from);
+        self.filled[i] = (at == 0 || until.is_some()).then_some((from, at + n));
     }
 
     /// Computes a block and writes it to `out`, whose elements are of the result's type.
@@ -211,6 +213,9 @@ impl<'a> Lanes<'a> {
                 DType::I32 => bytemuck::try_cast_slice_mut(out).ok().map(Target::I),
                 DType::I64 => bytemuck::try_cast_slice_mut(out).ok().map(Target::L),
                 _ if code.bytes => Some(Target::B(&mut *out)),
+                DType::I8 | DType::U8 if matches!(last.work, Work::Quantize { .. }) => {
+                    Some(Target::B(&mut *out))
+                }
                 _ => None,
             };
             let done = direct.is_some();
@@ -240,6 +245,9 @@ impl<'a> Lanes<'a> {
             (Work::Sigmoid, [View::F(x), ..], Target::F(y)) => loops::sigmoid(x, y),
             (Work::Quantize { low, high }, [View::F(x), View::F(scale), View::F(zero)], Target::I(y)) => {
                 loops::quantize(x, scale, zero, [low, high], y);
+            }
+            (Work::Quantize { low, high }, [View::F(x), View::F(scale), View::F(zero)], Target::B(y)) => {
+                loops::quantize_bytes(x, scale, zero, [low, high], y);
             }
             (Work::Affine, [View::F(a), View::F(b), View::F(c)], Target::F(y)) => loops::affine(a, b, c, y),
             (Work::Clip, [View::F(x), View::F(low), View::F(high)], Target::F(y)) => {

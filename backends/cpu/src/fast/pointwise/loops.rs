@@ -82,17 +82,43 @@ vectorized! {
 }
 
 vectorized! {
-    /// Rounded quotients plus zero points, cut to bounds below 2²⁴; 0 for NaN.
+    /// Fills memory with a number.
+    pub fn fill<T: Copy>(x: T, y: &mut [T]) {
+        for y in y {
+            *y = x;
+        }
+    }
+}
+
+/// A rounded quotient plus a zero point, cut to bounds below 2²⁴; 0 for NaN.
+#[inline(always)]
+fn quantized(x: f32, scale: f32, zero: f32, [low, high]: [f32; 2]) -> i32 {
+    let q = (x / scale).round_ties_even() + zero;
+    let q = if q < low { low } else { q };
+    let q = if q > high { high } else { q };
+    let q = if q.is_nan() { 0.0 } else { q };
+    // SAFETY: the number is between the bounds, or 0.
+    unsafe { q.to_int_unchecked() }
+}
+
+vectorized! {
+    /// Codes of floats by their scales and zero points, within bounds.
     pub fn quantize(x: &[f32], scale: &[f32], zero: &[f32], bounds: [f32; 2], y: &mut [i32]) {
         let n = y.len().min(x.len()).min(scale.len()).min(zero.len());
         let (x, scale, zero, y) = (&x[..n], &scale[..n], &zero[..n], &mut y[..n]);
         for i in 0..n {
-            let q = (x[i] / scale[i]).round_ties_even() + zero[i];
-            let q = if q < bounds[0] { bounds[0] } else { q };
-            let q = if q > bounds[1] { bounds[1] } else { q };
-            let q = if q.is_nan() { 0.0 } else { q };
-            // SAFETY: the number is between the bounds, or 0.
-            y[i] = unsafe { q.to_int_unchecked() };
+            y[i] = quantized(x[i], scale[i], zero[i], bounds);
+        }
+    }
+}
+
+vectorized! {
+    /// As [`quantize`], the low byte of each code.
+    pub fn quantize_bytes(x: &[f32], scale: &[f32], zero: &[f32], bounds: [f32; 2], y: &mut [u8]) {
+        let n = y.len().min(x.len()).min(scale.len()).min(zero.len());
+        let (x, scale, zero, y) = (&x[..n], &scale[..n], &zero[..n], &mut y[..n]);
+        for i in 0..n {
+            y[i] = quantized(x[i], scale[i], zero[i], bounds) as u8;
         }
     }
 }
@@ -116,6 +142,36 @@ vectorized! {
         for i in 0..n {
             y[i] = a[i] * b[i] + c[i];
         }
+    }
+}
+
+vectorized! {
+    /// Floats times a factor plus a term, both rounded.
+    pub fn affine_of(x: &[f32], factor: f32, term: f32, y: &mut [f32]) {
+        map!(x, y, |x| x * factor + term);
+    }
+}
+
+vectorized! {
+    /// As [`affine_of`], in the place of the floats.
+    pub fn affine_own(factor: f32, term: f32, y: &mut [f32]) {
+        for y in y {
+            *y = *y * factor + term;
+        }
+    }
+}
+
+vectorized! {
+    /// Bytes with a sign less a zero point, times a scale.
+    pub fn signed_codes(x: &[u8], scale: f32, zero: i32, y: &mut [f32]) {
+        map!(x, y, |x| i32::from(x as i8).wrapping_sub(zero) as f32 * scale);
+    }
+}
+
+vectorized! {
+    /// Bytes without a sign less a zero point, times a scale.
+    pub fn unsigned_codes(x: &[u8], scale: f32, zero: i32, y: &mut [f32]) {
+        map!(x, y, |x| i32::from(x).wrapping_sub(zero) as f32 * scale);
     }
 }
 

@@ -8,6 +8,7 @@ mod lanes;
 mod loops;
 pub(super) mod math;
 mod plan;
+mod stretches;
 pub(crate) mod tail;
 mod walk;
 
@@ -34,7 +35,7 @@ const FEW: usize = 32;
 
 /// Runs a fused group.
 pub(crate) fn run(
-    Made { expr, code, .. }: &Made,
+    made @ Made { expr, code, .. }: &Made,
     node: &Node,
     mut args: Vec<Option<Val>>,
     cx: &RunCx<'_>,
@@ -81,6 +82,9 @@ pub(crate) fn run(
     let points = Checkpoints::here();
     let bytes = out.bytes_mut();
     let count = bytes.len() / size.max(1);
+    if stretches::run(made, &sources, bytes) {
+        return Ok(out.done());
+    }
     let parts = Parts::new(bytes);
     threads::ranges(count.div_ceil(BLOCK), TASK, |blocks| {
         let mut lanes = Lanes::new(expr, code.as_ref());

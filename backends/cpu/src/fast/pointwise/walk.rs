@@ -44,6 +44,11 @@ impl Walk {
         self.dims.last().map_or(1, |(n, _)| *n)
     }
 
+    /// Whether the neighbours of a stretch are one element.
+    pub fn is_constant(&self) -> bool {
+        matches!(self.dims.last(), Some((_, 0)))
+    }
+
     /// Calls `f(at, from, len, step)` for each run of output elements `start + at ..+ len` that is the input's elements
     /// from `from` on, `step` (0 or 1) apart.
     pub fn segments(&self, start: usize, n: usize, mut f: impl FnMut(usize, usize, usize, usize)) {
