@@ -1,6 +1,7 @@
 //! Copies into shared memory, by threads and by boxes of tensors, and barriers in shared memory that count them. Copies are done
 //! at once, so that a kernel that does not wait for one is not found.
 
+use crate::addresses::of_rank;
 use crate::instruction::{Body, BoxCopy, Space};
 use crate::launch::Group;
 use crate::warp::{Warp, lanes};
@@ -227,6 +228,14 @@ fn copy_box(
     let rows: Vec<Vec<i64>> = if c.windows { windows(&map, &at, c, warp, lane) } else { tiles(&map, &at) };
     let row = if c.windows { map.channels } else { map.block[0] };
     let row_bytes = row * map.size;
+    let blocks: Vec<Option<u64>> = match &c.blocks {
+        None => vec![None],
+        Some(bits) => {
+            let bits = warp.value(bits, lane);
+            (0..16).filter(|rank| bits >> rank & 1 == 1).map(Some).collect()
+        }
+    };
+    let in_block = |at: u64, rank: &Option<u64>| rank.map_or(at, |rank| of_rank(at, rank));
     let mut written = to;
     for position in &rows {
         for x in 0..row {
@@ -254,13 +263,26 @@ fn copy_box(
                 4 => u64::from(crate::float::to_tf32(f32::from_bits(value as u32))),
                 _ => value,
             };
-            group.memory.write(block, warp, lane, Space::Cluster, place, map.size, value)?;
+            for rank in &blocks {
+                group.memory.write(
+                    block,
+                    warp,
+                    lane,
+                    Space::Cluster,
+                    in_block(place, rank),
+                    map.size,
+                    value,
+                )?;
+            }
         }
         written += row_bytes;
     }
     if !c.stores {
         let (barrier, n) = (warp.value(&c.barrier, lane), (written - to) as i32);
-        change(group, block, warp, lane, (Space::Cluster, barrier), |k| Ok(k.complete(n)))?;
+        for rank in &blocks {
+            let at = in_block(barrier, rank);
+            change(group, block, warp, lane, (Space::Cluster, at), |k| Ok(k.complete(n)))?;
+        }
     }
     Ok(())
 }

@@ -264,13 +264,17 @@ fn group_product(t: &Text<'_>) -> Result<Body, String> {
         true => GroupOperand::Registers(t.list(1, Type::Bits(32))?),
         false => GroupOperand::Memory(t.source(1, b64)?),
     };
-    let immediate = |i: usize| t.operands.get(i).and_then(|o| number(o)).unwrap_or(0) as i64;
+    // Places and selector are in front of the rest.
+    let sparse = t.has("sp");
+    let rest = if sparse { 5 } else { 3 };
+    let immediate = |i: usize| t.operands.get(rest + i).and_then(|o| number(o)).unwrap_or(0) as i64;
     let turns = if matches!(a, GroupOperand::Registers(_)) {
-        (false, immediate(6) == 1)
+        (false, immediate(3) == 1)
     } else {
-        (immediate(6) == 1, immediate(7) == 1)
+        (immediate(3) == 1, immediate(4) == 1)
     };
     let halves = matches!(a_type, Element::F16 | Element::Bf16);
+    let selector = || number(t.operand(4)?).ok_or("no selector".to_owned());
     Ok(Body::GroupProduct(Box::new(GroupProduct {
         a_type,
         b_type,
@@ -279,11 +283,12 @@ fn group_product(t: &Text<'_>) -> Result<Body, String> {
         d: t.destinations(0)?,
         a,
         b: t.source(2, b64)?,
-        keeps: t.source(3, Type::Pred)?,
-        negative_a: !whole && immediate(4) == -1,
-        negative_b: !whole && immediate(5) == -1,
+        keeps: t.source(rest, Type::Pred)?,
+        negative_a: !whole && immediate(1) == -1,
+        negative_b: !whole && immediate(2) == -1,
         turned_a: halves && turns.0,
         turned_b: halves && turns.1,
+        sparse: if sparse { Some((t.source(3, Type::Bits(32))?, selector()?)) } else { None },
     })))
 }
 
@@ -334,13 +339,13 @@ fn bulk(t: &Text<'_>) -> Result<Body, String> {
             window: Vec::new(),
             windows: false,
             stores,
+            blocks: None,
         })));
-    }
-    if t.has("multicast::cluster") {
-        return Err("a copy to several blocks".into());
     }
     let (map, at) = box_of(1)?;
     let windows = t.has("im2col");
+    let last = 3 + usize::from(windows);
+    let blocks = if t.has("multicast::cluster") { Some(t.source(last, Type::Bits(16))?) } else { None };
     Ok(Body::CopyBox(Box::new(BoxCopy {
         to: t.address(0)?.base,
         map,
@@ -349,6 +354,7 @@ fn bulk(t: &Text<'_>) -> Result<Body, String> {
         window: if windows { t.list(3, Type::Bits(16))? } else { Vec::new() },
         windows,
         stores,
+        blocks,
     })))
 }
 

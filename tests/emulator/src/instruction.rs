@@ -125,6 +125,8 @@ pub struct GroupProduct {
     pub negative_b: bool,
     pub turned_a: bool,
     pub turned_b: bool,
+    /// Places of the elements of A that are stored, and the threads that have them.
+    pub sparse: Option<(Source, u64)>,
 }
 
 /// Copy of a box of a tensor into shared memory.
@@ -139,6 +141,8 @@ pub struct BoxCopy {
     pub windows: bool,
     /// Whether a tensor in memory is written.
     pub stores: bool,
+    /// Bits of the blocks of the cluster that get the box, at the same place; `None` for this block.
+    pub blocks: Option<Source>,
 }
 
 /// Effect of an instruction.

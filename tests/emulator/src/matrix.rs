@@ -216,6 +216,7 @@ fn group_product(
     let columns = if p.half_sums { p.d.len() * 4 } else { p.d.len() * 2 };
     let size = bytes_of(p.a_type);
     let depth = 32 / size;
+    let depth_b = if p.sparse.is_some() { 2 * depth } else { depth };
     let mut load = |warp: &mut Warp, s: &Stored, line: usize, k: usize, e: Element| -> Result<f64, String> {
         let from = group.memory.at(block, warp, 0, Space::Shared, s.at(line, k), size as u64)?;
         let mut bytes = [0u8; 4];
@@ -223,7 +224,7 @@ fn group_product(
         unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), size) };
         Ok(decoded(&bytes, e))
     };
-    let a: Vec<Vec<f64>> = match &p.a {
+    let mut a: Vec<Vec<f64>> = match &p.a {
         GroupOperand::Registers(s) => rows(warp, s, false).iter().map(|r| elements(r, p.a_type)).collect(),
         GroupOperand::Memory(s) => {
             let stored = Stored::of(warp.value(s, 0), p.turned_a, size)?;
@@ -240,8 +241,12 @@ fn group_product(
     let stored = Stored::of(warp.value(&p.b, 0), p.turned_b, size)?;
     let mut b: Vec<Vec<f64>> = Vec::with_capacity(columns);
     for c in 0..columns {
-        let row: Result<Vec<f64>, String> = (0..depth).map(|k| load(warp, &stored, c, k, p.b_type)).collect();
+        let row: Result<Vec<f64>, String> =
+            (0..depth_b).map(|k| load(warp, &stored, c, k, p.b_type)).collect();
         b.push(row?);
+    }
+    if let Some((words, selector)) = &p.sparse {
+        a = spread(&a, warp.read(words), *selector, depth_b, p.a_type);
     }
     let sign = if p.negative_a != p.negative_b { -1.0 } else { 1.0 };
     let dot = |r: usize, c: usize| -> f64 { sign * a[r].iter().zip(&b[c]).map(|(x, y)| x * y).sum::<f64>() };

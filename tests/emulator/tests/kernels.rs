@@ -208,6 +208,50 @@ fn products_of_tensor_cores() {
     assert_eq!(run(&body, 32, &[0; 32]).unwrap(), [66.0_f32.to_bits(); 32]);
 }
 
+/// A product of four warps by `name`: A is of the halves of `ones`, B of 16 words `first + step * w` of each column, in the swizzle
+/// of 128 bytes. Lane 4r + c has `places[c]`. Each thread returns its sums of two rows, eight apart.
+fn sparse_product(name: &str, more: &str, [ones, step, first]: [u32; 3], places: [u32; 4]) -> Vec<[u32; 2]> {
+    let fill: String = (0..16).map(|i| format!("st.shared.u32 [%r4+{}], {ones};\n", i * 512)).collect();
+    let body = format!(
+        ".shared .align 1024 .b8 s[9216];\nmov.u32 %r2, s;\nshl.b32 %r3, %r1, 2;\nadd.s32 %r4, %r2, %r3;\n{fill}\
+         shr.u32 %r5, %r1, 4;\nand.b32 %r6, %r1, 15;\nshr.u32 %r7, %r6, 2;\nxor.b32 %r7, %r7, %r5;\nshl.b32 %r7, %r7, 4;\n\
+         shl.b32 %r8, %r5, 7;\nand.b32 %r9, %r3, 12;\nadd.s32 %r7, %r7, %r8;\nadd.s32 %r7, %r7, %r9;\nadd.s32 %r7, %r7, %r2;\n\
+         mad.lo.s32 %r8, %r6, {step}, {first};\nst.shared.u32 [%r7+8192], %r8;\nbar.sync 0;\nand.b32 %r9, %r1, 3;\n\
+         mul.wide.u32 %rd2, %r9, 4;\nadd.s64 %rd3, %rd1, %rd2;\nld.global.u32 %r10, [%rd3];\nshr.u32 %r11, %r2, 4;\n\
+         cvt.u64.u32 %rd4, %r11;\nor.b64 %rd4, %rd4, 4611686293305360384;\nadd.s64 %rd5, %rd4, 512;\n\
+         setp.lt.u32 %p1, %r1, 0;\n{name} {{%r12, %r13, %r14, %r15}}, %rd4, %rd5, %r10, {more};\n\
+         mul.wide.u32 %rd2, %r1, 8;\nadd.s64 %rd3, %rd1, %rd2;\nst.global.u32 [%rd3+16], %r12;\n\
+         st.global.u32 [%rd3+20], %r14;"
+    );
+    let mut words = places.to_vec();
+    words.resize(4 + 256, 0);
+    let found = run(&body, 128, &words).unwrap();
+    found[4..].chunks_exact(2).map(|two| [two[0], two[1]]).collect()
+}
+
+#[test]
+fn products_of_four_warps_by_sparse_matrices() {
+    // B is k at depth k. Elements 0 and 1, 2 and 3, 0 and 2, 1 and 3 of a group of four add up to 1, 5, 2 and 4 and 8 for each group
+    // in front.
+    let [first, last, even, odd] = [0x4444_4444, 0xeeee_eeee, 0x8888_8888, 0xdddd_dddd_u32];
+    // Lanes 0 and 2 of four have groups 0 to 7 and 8 to 15 of a row, 1 and 3 those of the row eight below.
+    let name = "wgmma.mma_async.sp.sync.aligned.m64n8k64.s32.s8.s8";
+    let found =
+        sparse_product(name, "0, %p1", [0x0101_0101, 0x0404_0404, 0x0302_0100], [first, last, even, odd]);
+    let row = (8 * 28 + 8) + (8 * 92 + 8 * 2);
+    let below = (8 * 28 + 8 * 5) + (8 * 92 + 8 * 4);
+    assert_eq!(found, vec![[row, below]; 128]);
+    // Of 16 bits, lanes 2 and 3 have groups 0 to 3 and 4 to 7 of both rows. Numbers are multiples of the least.
+    let both = |row: u32, below: u32| row & 0xffff | below & 0xffff_0000;
+    let name = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16";
+    let places = [first, first, both(even, odd), both(first, last)];
+    let found = sparse_product(name, "1, %p1, 1, 1, 0, 0", [0x3c00_3c00, 0x0002_0002, 0x0001_0000], places);
+    let sum = |n: f32| (n / 16_777_216.0).to_bits();
+    let row = (8 * 6 + 4 * 2) + (8 * 22 + 4);
+    let below = (8 * 6 + 4 * 4) + (8 * 22 + 4 * 5);
+    assert_eq!(found, vec![[sum(row as f32), sum(below as f32)]; 128]);
+}
+
 #[test]
 fn wrong_accesses_and_endless_waits_are_refused() {
     let refused = |body: &str, threads, says: &str| {
