@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Products and networks in reduced types on one NVIDIA GPU: Kiln beside cuBLASLt and cuSPARSELt as PyTorch calls them.
 
-    reduced.py products --kiln K --sizes 4096,8192       f16, 2:4 sparse f16, int8 and fp8 (e4m3) products of square matrices
+    reduced.py products --kiln K --sizes 4096,8192       f16, int8 and fp8 (e4m3) products of square matrices, and by 2:4 sparse ones:
+                                                         `--kinds f16,sparse,int8,sparse_int8,fp8,sparse_fp8`
     reduced.py ranges --kiln K --peers peers.py NAME..   calibration tables of networks, on the processor, at a batch of 4
     reduced.py export --kiln K --peers peers.py NAME..   networks alone, for later calls; uses no GPU
     reduced.py networks --kiln K --peers peers.py NAME.. f16, and with int8 or fp8 permitted as well; ranges from tables of `--ranges`, or
@@ -23,33 +24,41 @@ from bench import command
 from exported import arrays, export, first, names_of
 
 
+def two_of_four(w):
+    """The matrix with two zeros among four neighbours of a column: those that are least."""
+    import numpy as np
+
+    rows, columns = w.shape
+    groups = w.T.reshape(columns, rows // 4, 4)
+    kept = np.argsort(np.abs(groups.astype(np.float32)), axis=2)[:, :, 2:]
+    mask = np.zeros(groups.shape, bool)
+    np.put_along_axis(mask, kept, True, 2)
+    return np.ascontiguousarray(np.where(mask, groups, 0).astype(w.dtype).reshape(columns, rows).T)
+
+
 def product(n, kind):
-    """A network of one product by a constant matrix; the matrix of f16 ones is 2:4 sparse where that is wanted."""
+    """A network of one product by a constant matrix, which is 2:4 sparse where that is wanted."""
     import numpy as np
     from onnx import TensorProto as T
     from onnx import helper, numpy_helper
 
     rng = np.random.default_rng(n)
     tensor = lambda name, a: numpy_helper.from_array(a, name)
-    if kind == "int8":
-        w = rng.integers(-128, 128, (n, n), dtype=np.int8)
+    pruned = two_of_four if kind.startswith("sparse") else lambda w: w
+    if kind.endswith("int8"):
+        w = pruned(rng.integers(-128, 128, (n, n), dtype=np.int8))
         nodes, given = [helper.make_node("MatMulInteger", ["x", "w"], ["y"])], [tensor("w", w)]
         types = T.INT8, T.INT32
-    elif kind == "fp8":
-        codes = rng.integers(0, 120, (n, n), dtype=np.uint8) | (rng.integers(0, 2, (n, n), dtype=np.uint8) << 7)
+    elif kind.endswith("fp8"):
+        # Codes without a sign are ordered as their numbers are.
+        codes = pruned(rng.integers(0, 120, (n, n), dtype=np.uint8)) | (rng.integers(0, 2, (n, n), dtype=np.uint8) << 7)
         w = helper.make_tensor("w", T.FLOAT8E4M3FN, (n, n), codes.tobytes(), raw=True)
         scale = tensor("scale", np.array(1 / 64, np.float16))
         nodes = [helper.make_node("DequantizeLinear", [c, "scale"], [f"{c}_wide"]) for c in "xw"]
         nodes.append(helper.make_node("MatMul", ["x_wide", "w_wide"], ["y"]))
         given, types = [w, scale], (T.FLOAT8E4M3FN, T.FLOAT16)
     else:
-        w = rng.standard_normal((n, n), dtype=np.float32)
-        if kind == "sparse":
-            groups = w.T.reshape(n, n // 4, 4)
-            kept = np.argsort(np.abs(groups), axis=2)[:, :, 2:]
-            mask = np.zeros_like(groups, bool)
-            np.put_along_axis(mask, kept, True, 2)
-            w = np.ascontiguousarray((groups * mask).reshape(n, n).T)
+        w = pruned(rng.standard_normal((n, n), dtype=np.float32))
         nodes, given = [helper.make_node("MatMul", ["x", "w"], ["y"])], [tensor("w", w.astype(np.float16))]
         types = T.FLOAT16, T.FLOAT16
     info = [helper.make_tensor_value_info(name, t, [n, n]) for name, t in zip("xy", types)]
@@ -69,8 +78,15 @@ def peer(n, kind):
         a, b = (half().to(torch.float8_e4m3fn) for _ in range(2))
         one = torch.ones((), device="cuda")
         return lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=False)
+    mask = torch.tensor([0, 0, 1, 1], device="cuda", dtype=torch.bool).tile(n, n // 4)
+    if kind == "sparse_int8":
+        a, b = (torch.randint(-128, 128, (n, n), device="cuda", dtype=torch.int8) for _ in range(2))
+        packed = torch._cslt_compress(a * mask)
+        return lambda: torch._cslt_sparse_mm(packed, b.t(), out_dtype=torch.int32)
+    if kind == "sparse_fp8":
+        packed, b = torch._cslt_compress((half() * mask).to(torch.float8_e4m3fn)), half().to(torch.float8_e4m3fn)
+        return lambda: torch._cslt_sparse_mm(packed, b.t(), out_dtype=torch.bfloat16)
     if kind == "sparse":
-        mask = torch.tensor([0, 0, 1, 1], device="cuda", dtype=torch.bool).tile(n, n // 4)
         a, b = torch.sparse.to_sparse_semi_structured(half() * mask), half()
         return lambda: torch.mm(a, b)
     a, b = half(), half()
@@ -113,7 +129,9 @@ def build(o, model, engine, *flags):
 def products(o):
     import onnx
 
-    flags = {"f16": ["--fp16"], "sparse": ["--fp16", "--sparsity", "enable"], "int8": [], "fp8": ["--fp16", "--fp8"]}
+    flags = {"f16": ["--fp16"], "int8": [], "fp8": ["--fp16", "--fp8"]}
+    for dense, sparse in ("f16", "sparse"), ("int8", "sparse_int8"), ("fp8", "sparse_fp8"):
+        flags[sparse] = [*flags[dense], "--sparsity", "enable"]
     for n in (int(x) for x in o.sizes.split(",")):
         engines = {}
         for kind in o.kinds.split(","):

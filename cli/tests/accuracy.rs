@@ -46,12 +46,17 @@ fn calibrated_layers_run_on_codes_and_those_without_ranges_say_so() {
     assert_eq!(kiln(&["debug", "accuracy", "no.onnx"]).code, 1);
 }
 
+/// Times decide, and both types take nearly equally long: one of several choices leaves a layer in f32.
 #[test]
 fn layers_that_are_faster_in_f32_say_so() {
-    let halves = report(&["--backend", "reference", "--fp16"]);
-    let whys = halves["layers"].as_array().unwrap().iter().filter_map(|l| l["keeps_f32_because"].as_str());
-    assert!(whys.clone().any(|why| why.contains("f16 is not faster")), "{halves}");
-    assert_eq!(halves["layers_in_f32"].as_u64().unwrap() as usize, whys.count());
+    let says_so = || {
+        let halves = report(&["--backend", "reference", "--fp16"]);
+        let layers = halves["layers"].as_array().unwrap();
+        let whys: Vec<&str> = layers.iter().filter_map(|l| l["keeps_f32_because"].as_str()).collect();
+        assert_eq!(halves["layers_in_f32"].as_u64().unwrap() as usize, whys.len(), "{halves}");
+        whys.iter().any(|why| why.contains("f16 is not faster"))
+    };
+    assert!((0..10).any(|_| says_so()));
 }
 
 #[test]

@@ -3,6 +3,33 @@
 #pragma once
 #include "instructions.cuh"
 
+// Eight results of a row, of which there are `left` in it, from shared memory to element `at` and those behind it.
+template <class K> DEV void put_cells(const K& k, const FlashParams& p, const u8* from, u32 at, u32 left) {
+    typedef typename K::Cell Cell;
+    const Cell* const cells = reinterpret_cast<const Cell*>(from);
+    if (p.value_size % 8u == 0u) {
+        const Run<Cell> all = Run<Cell>::template next<true>(cells);
+        if constexpr (K::FUSED) {
+            f32 v[8];
+#pragma unroll
+            for (u32 d = 0u; d < 8u; d++) {
+                v[d] = k.wide(all.v[d]);
+            }
+            k.emit0_run(at, v);
+        } else {
+            all.put(k.by0 + at);
+        }
+        return;
+    }
+    for (u32 d = 0u; d < 8u && d < left; d++) {
+        if constexpr (K::FUSED) {
+            k.emit0(at + d, k.wide(cells[d]));
+        } else {
+            k.by0[at + d] = cells[d];
+        }
+    }
+}
+
 // Bits of the results of a row whose weights have the sum n: 0 without any key, else NaN.
 template <class K> DEV u32 empty(f32 n) { return K::ZERO_NAN || (K::ZERO_EMPTY && n == 0.0f) ? 0u : 0x7fc00000u; }
 
@@ -96,12 +123,24 @@ DEV void own_rows(const K& k, const FlashParams& p, const typename Shape<K>::Sum
         }
     }
     __syncwarp();
+    const u32 size = p.value_size;
+    auto at = [&](u32 row) { return result_row<K>(p, b, kv, row + r0 + line) * size; };
+    if constexpr (K::FUSED) {
+        constexpr u32 EIGHTS = K::DV / 8u;
+#pragma unroll
+        for (u32 e = 0u; e < T::MI * EIGHTS / 2u; e++) {
+            const u32 row = (lane + e * 32u) / EIGHTS;
+            const u32 d = (lane + e * 32u) % EIGHTS * 8u;
+            if (row < left && d < size) {
+                put_cells(k, p, own + row * T::PITCH_K + d * T::SIZE, at(row) + d, size - d);
+            }
+        }
+        return;
+    }
     constexpr u32 COPIES = K::DV / T::PER_COPY;
     struct alignas(16) Chunk {
         Cell v[T::PER_COPY];
     };
-    const u32 size = p.value_size;
-    auto at = [&](u32 row) { return result_row<K>(p, b, kv, row + r0 + line) * size; };
     if ((p.whole & WHOLE_Y) != 0u) {
 #pragma unroll
         for (u32 e = 0u; e < T::MI * COPIES / 2u; e++) {
@@ -145,23 +184,12 @@ DEV void boxed_rows(const K& k, const FlashParams& p, const typename Shape<K>::S
     __syncwarp();
     constexpr u32 COPIES = K::DV / 8u;
     const u32 size = p.value_size;
-    struct alignas(16) Chunk {
-        Cell v[8];
-    };
 #pragma unroll
     for (u32 e = 0u; e < COPIES / 2u; e++) {
         const u32 row = (lane + e * 32u) / COPIES;
         const u32 c = (lane + e * 32u) % COPIES;
         if (row < left && c * 8u < size) {
-            const u8* const from = chunk(row, c);
-            Cell* const to = k.by0 + result_row<K>(p, b, kv, row + r0 + line) * size + c * 8u;
-            if ((p.whole & WHOLE_Y) != 0u) {
-                *reinterpret_cast<Chunk*>(to) = *reinterpret_cast<const Chunk*>(from);
-            } else {
-                for (u32 d = 0u; d < 8u && c * 8u + d < size; d++) {
-                    to[d] = reinterpret_cast<const Cell*>(from)[d];
-                }
-            }
+            put_cells(k, p, chunk(row, c), result_row<K>(p, b, kv, row + r0 + line) * size + c * 8u, size - c * 8u);
         }
     }
 }
@@ -234,6 +262,8 @@ template <class K, u32 DEPTH> DEV void keep_lines(typename K::Cell* to, const u8
         Cell v[T::PER_COPY];
     };
     if (size % T::PER_COPY == 0u) {
+        // Unrolled, its addresses take registers from the products.
+#pragma unroll 1
         for (u32 e = threadIdx.x; e < K::BN * COPIES; e += T::THREADS) {
             const u32 line = e / COPIES;
             const u32 d = e % COPIES * T::PER_COPY;

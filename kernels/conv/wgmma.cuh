@@ -17,10 +17,12 @@ template <class K> struct ConvCursor {
     }
 
     DEV void copy_b(const K& k, u32 to, u32 barrier) const {
+        const u32 first = T::rank() * T::SHARE;
+        to += first * 128u;
         if constexpr (K::Tile::SPREAD) {
-            spread_box(to, k.maps + 1, barrier, step * T::BK, col / 32u);
+            spread_box<T::CLUSTER>(to, k.maps + 1, barrier, step * T::BK, (col + first) / 32u);
         } else {
-            box(to, k.maps + 1, barrier, windows.channel, windows.tap, col);
+            box<T::CLUSTER>(to, k.maps + 1, barrier, windows.channel, windows.tap, col + first);
         }
     }
 
@@ -36,9 +38,7 @@ template <class K> DEV void conv(const K& k) {
     const u32 steps = (p.channels + T::BK - 1u) / T::BK * p.taps;
     const u32 batch = K::DEEP ? p.results / p.windows / p.outputs : 1u;
     const typename T::Product product(p.windows, p.outputs, batch, steps, p.constant != 0u);
-    make_tiles<ConvCursor<K>>(k, product, [&](const TilePlace& tile, u32 line, const typename T::Sums& sum) {
-        Stores<K>::put_tile(k, product, p.results, tile, line, sum);
-    });
+    make_tiles<ConvCursor<K>, Stores<K>>(k, product, p.results);
 }
 
 // A result from the parts of its sum.

@@ -24,14 +24,17 @@ template <class K> struct MatmulCursor {
 
     DEV void copy_b(const K& k, u32 to, u32 barrier) const {
         const u32 batch = tile.batch * params<WgmmaMatmulParams>(k).batched_b;
+        const u32 first = T::rank() * T::SHARE;
+        const u32 col = tile.col + first;
+        to += first * 128u;
         if constexpr (K::Tile::SPREAD) {
-            spread_box(to, k.maps + 1, barrier, step * T::BK, tile.col / 32u);
+            spread_box<T::CLUSTER>(to, k.maps + 1, barrier, step * T::BK, col / 32u);
         } else if constexpr (K::Tile::ACROSS_B) {
-            for (u32 n = 0u; n < T::BN; n += 64u) {
-                box(to + n * 128u, k.maps + 1, barrier, tile.col + n, step * T::BK, batch);
+            for (u32 n = 0u; n < T::SHARE; n += 64u) {
+                box<T::CLUSTER>(to + n * 128u, k.maps + 1, barrier, col + n, step * T::BK, batch);
             }
         } else {
-            box(to, k.maps + 1, barrier, step * T::BK, tile.col, batch);
+            box<T::CLUSTER>(to, k.maps + 1, barrier, step * T::BK, col, batch);
         }
     }
 
@@ -42,9 +45,7 @@ template <class K> DEV void matmul(const K& k) {
     typedef WgmmaTiles<typename K::Tile> T;
     const auto& p = params<WgmmaMatmulParams>(k);
     const typename T::Product product(p.rows, p.columns, p.batch, (p.depth + T::BK - 1u) / T::BK, p.constant != 0u);
-    make_tiles<MatmulCursor<K>>(k, product, [&](const TilePlace& tile, u32 line, const typename T::Sums& sum) {
-        Stores<K>::put_tile(k, product, p.results, tile, line, sum);
-    });
+    make_tiles<MatmulCursor<K>, Stores<K>>(k, product, p.results);
 }
 
 // A result from the parts of its sum.

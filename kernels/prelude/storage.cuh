@@ -146,6 +146,38 @@ template <class T> struct alignas(8 * sizeof(T) < 16 ? 8 * sizeof(T) : 16) Run {
             return of(p, 1u);
         }
     }
+    // Neighbours wherever they start: by the largest words that fit.
+    DEV static Run near(const T* p) {
+        const u64 at = reinterpret_cast<u64>(p);
+        if (at % alignof(Run) == 0u) {
+            return *reinterpret_cast<const Run*>(p);
+        }
+        Run r;
+        if constexpr (sizeof(T) == 2u) {
+            // Those of a word are its halves, or come from two words.
+            const u32* const words = reinterpret_cast<const u32*>(at + (at & 2u));
+            u32 w[5];
+            w[0] = (at & 2u) != 0u ? u32(p[0]) << 16 : words[0];
+            const u32 first = (at & 2u) != 0u ? 0u : 1u;
+#pragma unroll
+            for (u32 i = 0u; i < 3u; i++) {
+                w[i + 1u] = words[first + i];
+            }
+            w[4] = (at & 2u) != 0u ? u32(p[7]) : 0u;
+#pragma unroll
+            for (u32 i = 0u; i < 4u; i++) {
+                const u32 two = (at & 2u) != 0u ? __funnelshift_r(w[i], w[i + 1u], 16u) : w[i];
+                r.v[i * 2u] = T(two & 0xffffu);
+                r.v[i * 2u + 1u] = T(two >> 16);
+            }
+        } else {
+#pragma unroll
+            for (u32 i = 0u; i < 8u; i++) {
+                r.v[i] = p[i];
+            }
+        }
+        return r;
+    }
     DEV void put(T* p) const { *reinterpret_cast<Run*>(p) = *this; }
 };
 

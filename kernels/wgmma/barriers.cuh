@@ -1,4 +1,4 @@
-// Barriers in shared memory, by address.
+// Barriers in shared memory, by address, and blocks of a cluster.
 #pragma once
 #include "../prelude/types.cuh"
 
@@ -21,3 +21,17 @@ DEV void barrier_wait(u32 at, u32 parity) {
                  "r"(parity)
                  : "memory");
 }
+
+// A barrier of all threads of a cluster.
+DEV void meet() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
+DEV void met() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
+
+// Address in a block of the cluster that matches one of this block.
+DEV u32 address_in(u32 at, u32 rank) {
+    u32 there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
+    return there;
+}
+
+// Arrives at a barrier by its address in the cluster.
+DEV void barrier_arrive_in(u32 at) { asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(at) : "memory"); }

@@ -10,16 +10,7 @@
 
 extern __shared__ __align__(1024) u8 block_memory[];
 
-DEV void meet() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
-DEV void met() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
 DEV void sync_group() { asm volatile("bar.sync 1, 128;" ::: "memory"); }
-
-// Address in another block of the cluster that matches one of this block.
-DEV u32 address_in(u32 at, u32 rank) {
-    u32 there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
-    return there;
-}
 
 // Sends shared memory of this block to another one, whose barrier counts the bytes.
 DEV void send(u32 to, u32 from, u32 bytes, u32 barrier) {

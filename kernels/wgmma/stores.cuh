@@ -43,6 +43,40 @@ template <class K> struct Stores {
     static constexpr bool ROOMY = Tile::LENT ? BESIDE_WORDS > 0u && BESIDE_WORDS <= 8u : PARTS * T::SUMS <= 128u;
     static constexpr u32 EARLY_CHUNKS = ROOMY && !K::ONE_BY_ONE ? 1u : 0u;
     static constexpr u32 LINES = K::ONE_BY_ONE ? 1u : 2u;
+    // Rows of 32 columns of a lane, and whether their operands of the epilogue are read before the products, which take long enough for
+    // them to come: where there are registers for them beside the sums and OTHERS. Warps get registers by fours.
+    static constexpr u32 PIECES = PARTS * CHUNKS * 2u;
+    static constexpr u32 AHEAD_WORDS = PIECES * BESIDE_WORDS;
+    static constexpr u32 OTHERS = 32u;
+    static constexpr u32 ALL_WARPS = (T::WARPS + 4u) / 4u * 4u;
+    static constexpr u32 REGISTERS = Tile::LENT ? 232u : 65536u / (ALL_WARPS * 32u * Tile::RESIDENT);
+    static constexpr bool AHEAD =
+        AHEAD_WORDS > 0u && PARTS * T::SUMS + AHEAD_WORDS + OTHERS <= REGISTERS && !K::ONE_BY_ONE && !K::LOOPED;
+
+    // Whether rows of the result are stored by runs of eight.
+    DEV static bool by_runs(const K& k, const Product& product) {
+        return (Tile::SPREAD || product.cols % 8u == 0u) && To::even(k);
+    }
+
+    // Operands of all sums of a lane.
+    struct Ahead {
+        typename To::Beside beside[AHEAD ? PIECES : 1u];
+
+        DEV Ahead(const K& k, const Product& product, const TilePlace& tile, u32 line) {
+            if constexpr (AHEAD) {
+                const Place place(product, tile, line);
+                const bool runs = by_runs(k, product);
+#pragma unroll
+                for (u32 n = 0u; n < PIECES; n++) {
+                    const u32 c = n / 2u % CHUNKS;
+                    const u32 e = n / 2u / CHUNKS * 2u + n % 2u;
+                    if (runs) {
+                        beside[n] = To::fetch_sums(k, place.inside(product, c, e) ? place.of(product, c, e) : 0u);
+                    }
+                }
+            }
+        }
+    };
 
     // Operands that sums of 32 columns of a part of a lane are stored with, for LINES of its two rows.
     struct Chunk {
@@ -56,9 +90,11 @@ template <class K> struct Stores {
                 biases = Biases<K>::read(k, col);
                 across = To::fetch_columns(k, col);
             }
+            if constexpr (!AHEAD) {
 #pragma unroll
-            for (u32 e = 0u; e < LINES; e++) {
-                beside[e] = To::fetch_sums(k, place.inside(product, c, first + e) ? place.of(product, c, first + e) : 0u);
+                for (u32 e = 0u; e < LINES; e++) {
+                    beside[e] = To::fetch_sums(k, place.inside(product, c, first + e) ? place.of(product, c, first + e) : 0u);
+                }
             }
         }
     };
@@ -78,9 +114,10 @@ template <class K> struct Stores {
 
     // Stores the sums of a group, part after part, so that registers come free: runs of eight where rows of the result are
     // multiples of it. `all` is the number of results.
-    DEV static void put_tile(const K& k, const Product& product, u32 all, const TilePlace& tile, u32 line, const typename T::Sums& sum) {
+    DEV static void put_tile(const K& k, const Product& product, u32 all, const TilePlace& tile, u32 line, const typename T::Sums& sum,
+                             const Ahead& ahead) {
         const Place place(product, tile, line);
-        const bool runs = (Tile::SPREAD || product.cols % 8u == 0u) && To::even(k);
+        const bool runs = by_runs(k, product);
         Chunk with, next;
         if (EARLY_CHUNKS > 0u && runs) {
             next.read(k, product, place, 0u, 0u);
@@ -105,7 +142,8 @@ template <class K> struct Stores {
                 if (place.inside(product, c, e)) {
                     const u32 at = place.of(product, c, e);
                     if (runs) {
-                        To::put(k, tile.part, all, at, v, with.biases, with.across, with.beside[h % LINES]);
+                        const auto& beside = AHEAD ? ahead.beside[AHEAD ? n * 2u + h : 0u] : with.beside[h % LINES];
+                        To::put(k, tile.part, all, at, v, with.biases, with.across, beside);
                     } else {
                         put_some(k, tile.part, all, at, v, place.col + c * 32u, product.cols);
                     }

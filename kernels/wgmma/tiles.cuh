@@ -3,7 +3,7 @@
 // own, so that one stores while the other multiplies. A block makes one tile after another. B lies along K (a row of the stage
 // is a column of B), or across it in boxes of 64 columns; SPREAD, its columns are in the order of `spread_box`. LENT, the warp
 // that copies has three idle ones beside it, and all four leave their registers to those that multiply. SPLIT blocks share the
-// depth of a tile. `Tile` is the structure of these constants, with the type of sums and the instruction, `multiply`.
+// depth of a tile. CLUSTER blocks have tiles one below the other: each copies its share of B to all of them. `Tile` is the structure of these constants, with the type of sums and the instruction, `multiply`.
 #pragma once
 #include "copies.cuh"
 
@@ -39,6 +39,10 @@ template <class Tile> struct WgmmaTiles {
     static constexpr u32 STAGE = (BM + BN) * 128u;
     static constexpr u32 SUMS = BN / 2u;
     static constexpr u32 WARPS = Tile::GROUPS * 4u;
+    static constexpr u32 CLUSTER = Tile::CLUSTER;
+    // Columns of B that a block copies.
+    static constexpr u32 SHARE = BN / CLUSTER;
+    static_assert(CLUSTER == 1u || Tile::SPLIT == 1u, "blocks of a cluster do not share the depth");
     // Parts of 32 columns.
     static constexpr u32 CHUNKS = BN / 32u;
 
@@ -51,9 +55,11 @@ template <class Tile> struct WgmmaTiles {
     DEV static u32 full(u32 stage) { return stage_at(STAGES) + stage * 8u; }
     DEV static u32 empty(u32 stage) { return full(STAGES + stage); }
 
-    // The order of tiles: neighbours share rows and columns.
+    DEV static u32 rank() { return blockIdx.x % CLUSTER; }
+
+    // The order of tiles, those of a cluster as one: neighbours share rows and columns.
     struct Raster {
-        static constexpr u32 BAND = 2048u / BM;
+        static constexpr u32 BAND = 2048u / (BM * CLUSTER);
         u32 down;
         Divisor of_batch, of_band;
 
@@ -61,12 +67,12 @@ template <class Tile> struct WgmmaTiles {
 
         DEV TilePlace place(u32 turn) const {
             u32 number, rest;
-            const u32 batch = of_batch.of(turn / Tile::SPLIT, number);
+            const u32 batch = of_batch.of(turn / (Tile::SPLIT * CLUSTER), number);
             const u32 band = of_band.of(number, rest);
             const u32 height = ::min(down - band * BAND, BAND);
             const u32 line = height == BAND ? rest % BAND : rest % height;
             const u32 col = height == BAND ? rest / BAND : rest / height;
-            return TilePlace{(band * BAND + line) * BM, col * BN, batch, turn % Tile::SPLIT};
+            return TilePlace{((band * BAND + line) * CLUSTER + turn % CLUSTER) * BM, col * BN, batch, turn % Tile::SPLIT};
         }
     };
 
@@ -78,16 +84,21 @@ template <class Tile> struct WgmmaTiles {
         Raster raster;
 
         DEV Product(u32 rows, u32 cols, u32 batch, u32 steps, bool constant)
-            : rows(rows), cols(cols), steps(steps), constant(constant), raster((rows + BM - 1u) / BM, (cols + BN - 1u) / BN) {
-            tiles = raster.of_batch.by * batch * Tile::SPLIT;
+            : rows(rows), cols(cols), steps(steps), constant(constant), raster((rows + BM * CLUSTER - 1u) / (BM * CLUSTER), (cols + BN - 1u) / BN) {
+            tiles = raster.of_batch.by * batch * Tile::SPLIT * CLUSTER;
         }
 
         DEV u32 first(const TilePlace& t) const { return ::min(t.part * ((steps + Tile::SPLIT - 1u) / Tile::SPLIT), steps); }
         DEV u32 count(const TilePlace& t) const { return ::min((steps + Tile::SPLIT - 1u) / Tile::SPLIT, steps - first(t)); }
     };
 
+    // For all blocks that copy into it.
     DEV static void free_stage(u32 stage) {
-        if (threadIdx.x % 32u == 0u) {
+        if constexpr (CLUSTER > 1u) {
+            if (threadIdx.x % 32u < CLUSTER) {
+                barrier_arrive_in(address_in(empty(stage), threadIdx.x % 32u));
+            }
+        } else if (threadIdx.x % 32u == 0u) {
             barrier_arrive(empty(stage));
         }
     }
@@ -216,20 +227,24 @@ template <class Cursor, class K> DEV void copy_tiles(const K& k, const typename 
     }
 }
 
-// All tiles of this block. A `Cursor` starts the copies of the steps of a tile one after the other; `put(tile, line, sums)` stores
-// the sums of a warpgroup, from row `line` of the tile on.
-template <class Cursor, class K, class Put>
-DEV void make_tiles(const K& k, const typename WgmmaTiles<typename K::Tile>::Product& product, Put put) {
+// All tiles of this block. A `Cursor` starts the copies of the steps of a tile one after the other; a `Store` stores the sums of a
+// warpgroup, from row `line` of the tile on, with what it has read ahead for them. `all` is the number of results.
+template <class Cursor, class Store, class K>
+DEV void make_tiles(const K& k, const typename WgmmaTiles<typename K::Tile>::Product& product, u32 all) {
     typedef typename K::Tile Tile;
     typedef WgmmaTiles<Tile> T;
     if (threadIdx.x == 0u) {
         for (u32 s = 0u; s < T::STAGES; s++) {
             barrier_init(T::full(s), 1u);
-            barrier_init(T::empty(s), T::WARPS / T::TURNS);
+            barrier_init(T::empty(s), T::WARPS / T::TURNS * T::CLUSTER);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
+    if constexpr (T::CLUSTER > 1u) {
+        meet();
+        met();
+    }
     if (threadIdx.x >= T::WARPS * 32u) {
         if constexpr (Tile::LENT) {
             asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
@@ -250,6 +265,7 @@ DEV void make_tiles(const K& k, const typename WgmmaTiles<typename K::Tile>::Pro
     for (u32 number = blockIdx.x + turn * gridDim.x; number < product.tiles; number += T::TURNS * gridDim.x) {
         const TilePlace tile = product.raster.place(number);
         const u32 own = product.count(tile);
+        const typename Store::Ahead ahead(k, product, tile, line);
         if (Tile::IN_TURNS && number >= gridDim.x) {
             asm volatile("bar.sync %0, %1;" ::"r"(1u + group), "n"(T::TURNS * 128u) : "memory");
         }
@@ -267,6 +283,11 @@ DEV void make_tiles(const K& k, const typename WgmmaTiles<typename K::Tile>::Pro
             T::free_stage((done - 1u) % T::STAGES);
         }
         done += (T::TURNS - 1u) * product.steps;
-        put(tile, line, sum);
+        Store::put_tile(k, product, all, tile, line, sum, ahead);
+    }
+    // No block ends while others may come to its barriers.
+    if constexpr (T::CLUSTER > 1u) {
+        meet();
+        met();
     }
 }

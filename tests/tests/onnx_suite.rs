@@ -4,7 +4,7 @@
 //! A failure that is not listed in `tests/onnx/expected-failures/` fails the test, and so does a listed case that
 //! passes. Builds are strict, so that no case passes by what the host computes or decides during a run; those that need the host
 //! are listed in `tests/onnx/host/`, and must be refused by a strict build. `KILN_CASE=text` runs only the cases whose name
-//! contains the text, and prints what they say. `KILN_ONNX_PART=3` runs one of three cases without folding on the slow backends, drawn
+//! contains the text, and prints what they say. `KILN_ONNX_PART=3` runs one of three cases on the slow backends, drawn
 //! by `KILN_ONNX_SEED` (1).
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
@@ -67,7 +67,7 @@ fn number(variable: &str) -> u64 {
 fn check(name: &str, backend: Arc<dyn Backend>, fold: bool) {
     let setting = Setting::of(backend, fold).unwrap();
     let only = std::env::var("KILN_CASE").ok();
-    let slow = ["reference", "wgpu"].contains(&name) && !fold && only.is_none();
+    let slow = ["reference", "wgpu"].contains(&name) && only.is_none();
     let (parts, seed) = (if slow { number("KILN_ONNX_PART") } else { 1 }, number("KILN_ONNX_SEED"));
     let drawn = |case: &str| parts <= 1 || is_drawn(case, parts, seed);
     let listed = host_cases(name);

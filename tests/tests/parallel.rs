@@ -195,6 +195,33 @@ impl Maker {
         self.add("concat", Attrs::new().with("axis", -1i64), &parts)
     }
 
+    /// Products of the codes of one input, made floats by a scale for each column or by one, perhaps with a vector added.
+    fn coded(&mut self) -> ValueId {
+        let shape = [self.lead(), vec![self.size(1, 4)]].concat();
+        let x = self.rng.tensor(DType::I8, &shape);
+        let (depth, x) = (*shape.last().unwrap(), self.input(x));
+        let (trans, biased, act) = self.style();
+        let by_column = self.one_in(2);
+        let parts: Vec<ValueId> = (0..self.size(2, 4))
+            .map(|_| {
+                let width = self.size(1, 4);
+                let w = self.rng.tensor(DType::I8, &if trans { [width, depth] } else { [depth, width] });
+                let w = self.constant(w);
+                let sums = self.add("matmul", Attrs::new().with("trans_b", trans), &[x, w]);
+                let shape = if by_column != self.one_in(15) { vec![1, width] } else { vec![] };
+                let scale = self.weight(&shape);
+                let mut y = self.add("dequantize", Attrs::new(), &[sums, scale]);
+                if biased != self.one_in(15) {
+                    let b = self.weight(&[width]);
+                    let sum = if self.one_in(2) { [y, b] } else { [b, y] };
+                    y = self.add("add", Attrs::new(), &sum);
+                }
+                if act.is_empty() { y } else { self.add(act, Attrs::new(), &[y]) }
+            })
+            .collect();
+        self.add("concat", Attrs::new().with("axis", -1i64), &parts)
+    }
+
     /// Products of parts of one tensor: mostly all of them, in any order, of equal lengths.
     fn experts(&mut self) -> ValueId {
         let (n, depth, width) = (self.size(2, 4), self.size(1, 4), self.size(1, 4));
@@ -264,6 +291,12 @@ fn convolutions_of_one_input() {
 #[test]
 fn products_of_one_input() {
     let (rewritten, _) = changed("parallel-matmul", Maker::products, 600);
+    assert!((400..=600).contains(&rewritten), "{rewritten} rewritten");
+}
+
+#[test]
+fn products_of_the_codes_of_one_input() {
+    let (rewritten, _) = changed("parallel-matmul", Maker::coded, 600);
     assert!((400..=600).contains(&rewritten), "{rewritten} rewritten");
 }
 

@@ -197,12 +197,12 @@ fn weights_are_turned_where_the_target_asks_and_it_pays() {
     assert_eq!(turned(&["weights_along_depth", "tf32"]), (true, true));
 }
 
-/// Whether a target of these features wants weights of this type and these columns transposed.
-fn wants_turned(features: &[&str], dtype: DType, columns: usize) -> bool {
+/// Whether a target of these features wants weights of this type transposed, for a product of so many rows and columns.
+fn wants_turned(features: &[&str], dtype: DType, [rows, columns]: [usize; 2]) -> bool {
     let mut target = cpu().targets().unwrap().remove(0);
     target.features.extend(features.iter().map(|f| f.to_string()));
     let mut net = Network::new("product");
-    let x = net.add_input("x", TensorType::new(dtype, [2, 16])).unwrap();
+    let x = net.add_input("x", TensorType::new(dtype, [rows as i64, 16])).unwrap();
     let w = net.add_weights(None, Rng::new(1).tensor(dtype, &[16, columns])).unwrap();
     let y = net.add_layer("y", "matmul", Attrs::new(), &[Some(x), Some(w)]).unwrap()[0];
     net.mark_output(y, "y").unwrap();
@@ -213,11 +213,14 @@ fn wants_turned(features: &[&str], dtype: DType, columns: usize) -> bool {
 }
 
 #[test]
-fn weights_of_16_bits_are_turned_only_where_their_rows_are_odd() {
+fn weights_of_16_bits_are_turned_where_their_rows_are_odd_or_the_target_asks_for_many_rows() {
     let along = &["weights_along_depth"][..];
+    let many = &["weights_along_depth", "halves_along_depth"][..];
     for dtype in [DType::F16, DType::BF16] {
-        assert!(wants_turned(along, dtype, 33) && !wants_turned(along, dtype, 32));
-        assert!(!wants_turned(&[], dtype, 33));
+        assert!(wants_turned(along, dtype, [2, 33]) && !wants_turned(along, dtype, [2, 32]));
+        assert!(!wants_turned(&[], dtype, [2, 33]));
+        assert!(wants_turned(many, dtype, [512, 32]) && !wants_turned(many, dtype, [8, 32]));
+        assert!(!wants_turned(along, dtype, [512, 32]));
     }
 }
 

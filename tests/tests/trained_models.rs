@@ -11,7 +11,7 @@ use kiln_tests::models::{archive, argmax, difference, engine, rows};
 use std::sync::Arc;
 
 fn lenet(name: &str, backend: &Arc<dyn Backend>, config: BuildConfig) -> Engine {
-    let shapes: &[(&str, [&[i64]; 3])] = &[("input", [&[1, 1, 28, 28], &[50, 1, 28, 28], &[100, 1, 28, 28]])];
+    let shapes: &[(&str, [&[i64]; 3])] = &[("input", [&[1, 1, 28, 28], &[8, 1, 28, 28], &[100, 1, 28, 28]])];
     engine(&format!("digits/{name}.onnx"), backend, shapes, config).unwrap()
 }
 

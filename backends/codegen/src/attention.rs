@@ -17,7 +17,7 @@ const NONPAD: usize = 6;
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "attention",
     ops: &["attention"],
-    epilogue: false,
+    epilogue: true,
     views: Views::Rows,
     side_results: false,
     tactics: |site| {

@@ -167,7 +167,17 @@ impl<'a> Site<'a> {
         };
         let first = match self.anchor {
             Some((_, n)) => {
-                let &[y] = &n.outputs[..] else { return unsupported("fusion behind several outputs") };
+                let Some((&y, others)) = n.outputs.split_first() else {
+                    return unsupported("fusion behind no output");
+                };
+                let read = |v: &ValueId| {
+                    let reads = |n: &Node| n.inputs.contains(&Some(*v));
+                    self.graph.outputs.contains(v) || self.graph.nodes().any(|(_, n)| reads(n))
+                };
+                let drops = n.op.roles().absorbs_pointwise && self.side.is_none();
+                if others.iter().any(read) || !others.is_empty() && !drops {
+                    return unsupported("fusion behind several outputs");
+                }
                 if self.graph.ty(y).dims != self.graph.ty(output).dims {
                     return unsupported("a result that changes its shape after the anchor");
                 }
@@ -321,6 +331,15 @@ impl<'a> Site<'a> {
         };
         stored.extend(self.side.map_or_else(Vec::new, |(_, n)| types(n)));
         stored
+    }
+
+    /// Outputs of the anchor that nobody reads, and a fused region does not store: their positions.
+    pub fn dropped(&self) -> std::ops::Range<usize> {
+        let all = self.anchor.map_or(0, |(_, n)| n.outputs.len());
+        match self.fused {
+            Some(_) if self.side.is_none() => 1..all,
+            _ => 0..0,
+        }
     }
 
     /// The kernels that may run it.

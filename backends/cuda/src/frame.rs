@@ -158,6 +158,9 @@ pub fn source(site: &Site<'_>, body: &Body, cells: u32) -> Result<Source, Backen
             code += &run::emit_any(site, j);
         }
     }
+    for j in site.dropped() {
+        let _ = writeln!(code, "DEV void emit{j}(u32, {}) const {{}}", register(site.out_dtype(j)));
+    }
     code += &body.code;
     let mut found = Vec::new();
     for (k, e) in body.entries.iter().enumerate() {

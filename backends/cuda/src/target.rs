@@ -64,6 +64,9 @@ impl Numbers {
         if capability(&self.arch) >= 89 {
             features.push("f8");
         }
+        if self.arch == "sm_90a" {
+            features.push("halves_along_depth");
+        }
         let mut features: Vec<String> = features.into_iter().map(str::to_owned).collect();
         features.extend(LIBRARIES.map(offer_feature));
         features.sort_unstable();
@@ -223,6 +226,17 @@ mod tests {
             assert!(t.memory.total > 16 << 30, "{n}");
         }
         assert!(matches!(known("voodoo2"), Err(BackendError::InvalidArgument(m)) if m.contains("h200")));
+    }
+
+    /// Code for Ampere and later asks for nothing that an A100 lacks, whatever device it was built on.
+    #[test]
+    fn targets_for_ampere_and_later_have_features_of_all() {
+        let least = known("a100").unwrap();
+        for n in names().unwrap() {
+            let later = known(&n).unwrap().ampere_plus().unwrap();
+            let more: Vec<&String> = later.features.iter().filter(|f| !least.has(f)).collect();
+            assert!(more.is_empty(), "{n}: {more:?}");
+        }
     }
 
     #[test]

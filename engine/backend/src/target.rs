@@ -137,6 +137,8 @@ pub struct MemoryRules {
 
 /// The compute capability from which on code is made for all later devices.
 const AMPERE: u32 = 80;
+/// Features of NVIDIA GPUs that not all from Ampere on have.
+const AFTER_AMPERE: [&str; 2] = ["f8", "halves_along_depth"];
 /// Shared memory of a block on the devices of sm_86, sm_89 and sm_120, in bytes: the least from sm_80 on.
 const AMPERE_SHARED_MEMORY: u64 = 99 << 10;
 
@@ -174,7 +176,7 @@ impl Target {
     pub fn ampere_plus(&self) -> Option<Target> {
         sm_number(&self.arch).filter(|n| *n >= AMPERE)?;
         let mut target = Target { arch: format!("sm_{AMPERE}+"), ..self.clone() };
-        target.features.retain(|f| f != "f8");
+        target.features.retain(|f| !AFTER_AMPERE.contains(&f.as_str()));
         if let Some(bytes) = target.numbers.get_mut("shared_memory") {
             *bytes = (*bytes).min(AMPERE_SHARED_MEMORY);
         }

@@ -26,13 +26,15 @@ pub fn form(g: &Graph, backend: &dyn Backend, target: &Target, fuse: bool) -> Ve
             let members = former.with_moves(id);
             former.settle(members);
         }
-        let anchor = |id: &NodeId, n: &Node| n.op.roles().absorbs_pointwise && !former.of.contains_key(id);
+        let anchor = |id: &NodeId, n: &Node| {
+            let roles = n.op.roles();
+            roles.absorbs_pointwise && (roles.reads_through_movement || !former.of.contains_key(id))
+        };
         let anchors: Vec<NodeId> =
             g.nodes().rev().filter(|(id, n)| anchor(id, n)).map(|(id, _)| id).collect();
         // The last anchor has the first choice: what it adds up is done when it runs.
         for &a in &anchors {
-            let members = former.behind(a);
-            former.settle(members);
+            former.grow_behind(a);
         }
         for &a in &anchors {
             former.take_in(a);
@@ -98,10 +100,25 @@ impl<'a> Former<'a> {
         !self.of.contains_key(&id) && self.g.get(id).is_some_and(fits)
     }
 
-    /// The largest region of an anchor and pointwise layers behind it that the backend runs.
-    fn behind(&self, anchor: NodeId) -> Vec<NodeId> {
+    /// Makes the region of an anchor, or the one that it has with moves in front, as large as layers behind it allow.
+    fn grow_behind(&mut self, anchor: NodeId) {
+        match self.of.get(&anchor).copied() {
+            None => {
+                let members = self.behind(anchor, vec![anchor]);
+                self.settle(members);
+            }
+            Some(r) => {
+                let members = self.behind(anchor, self.regions[r].clone());
+                self.of.extend(members.iter().map(|&n| (n, r)));
+                self.regions[r] = members;
+            }
+        }
+    }
+
+    /// The largest region of an anchor, these members and pointwise layers behind it that the backend runs.
+    fn behind(&self, anchor: NodeId, with: Vec<NodeId>) -> Vec<NodeId> {
         let mut closed = Vec::new();
-        let mut members = vec![anchor];
+        let mut members = with.clone();
         let Some(&y) = self.outputs(anchor).first() else { return members };
         let mut next: BTreeSet<(usize, NodeId)> = self.candidates(anchor, y).collect();
         while let Some((_, id)) = next.pop_first()
@@ -126,7 +143,7 @@ impl<'a> Former<'a> {
                 return members;
             }
         }
-        vec![anchor]
+        with
     }
 
     /// Whether a layer only widens elements for pointwise layers of other regions. These widen what they read themselves, so that the
@@ -167,9 +184,10 @@ impl<'a> Former<'a> {
         }
     }
 
-    /// Takes layers into the region of a node that only work for it: all that there are, else one by one.
+    /// Takes layers into the region of a node that only work for it: all that there are, else one by one. A region that begins with
+    /// moves stays as it is.
     fn take_in(&mut self, id: NodeId) {
-        let Some(&r) = self.of.get(&id) else { return };
+        let Some(&r) = self.of.get(&id).filter(|r| self.regions[**r].first() == Some(&id)) else { return };
         let mut members = self.regions[r].clone();
         let mut refused = HashSet::new();
         let mut all = members.clone();

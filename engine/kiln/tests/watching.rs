@@ -7,6 +7,7 @@ use kiln::{
     BuildConfig, DiscoverOptions, Engine, EngineBuilder, Error, ErrorCode, ErrorLog, ProgressMonitor, Tensor,
 };
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/digits/lenet_a.onnx");
 
@@ -68,6 +69,17 @@ fn threads() -> usize {
     names.filter(|n| !tests.iter().any(|t| n.starts_with(&t[..t.len().min(10)]))).count()
 }
 
+/// The threads, once there are no more than before, or after a second: the system lists a thread for a moment after it was joined.
+fn threads_left(before: usize) -> usize {
+    for _ in 0..100 {
+        if threads() <= before {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    threads()
+}
+
 #[test]
 fn phases_nest_and_are_finished() {
     let watcher = Arc::new(Mutex::new(Watcher::default()));
@@ -104,7 +116,7 @@ fn cancelled_at_every_step(builder: &EngineBuilder, estimates: bool, stride: usi
         }
         assert!(w.open.is_empty(), "step {at}: {:?} are open", w.open);
         assert_eq!(w.late, 0, "step {at}: work goes on");
-        assert_eq!(threads(), before, "step {at}");
+        assert_eq!(threads_left(before), before, "step {at}");
         let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|f| f.unwrap().path()).collect();
         let alien = |f: &&std::path::PathBuf| !f.to_string_lossy().contains("times.jsonl");
         assert_eq!(files.iter().find(alien), None);

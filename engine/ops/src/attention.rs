@@ -67,7 +67,7 @@ static OPS: &[OpDef] = &[OpDef {
     tolerance: Tolerance::Narrow,
     problems: problems::problems,
     traits: Traits::heavy(scores),
-    roles: Roles { reads_through_movement: true, ..Roles::NONE },
+    roles: Roles { absorbs_pointwise: true, reads_through_movement: true, ..Roles::NONE },
     ..PLAIN
 }];
 

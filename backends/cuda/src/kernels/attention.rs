@@ -27,7 +27,7 @@ macro_rules! flash_kernels {
             Kernel {
                 name: $name,
                 ops: &["attention"],
-                epilogue: false,
+                epilogue: true,
                 views: Views::Rows,
                 side_results: false,
                 tactics: |site| tactics(site, $name, TILE),

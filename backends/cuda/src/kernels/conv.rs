@@ -13,11 +13,12 @@ use crate::frame::{cell, load};
 use kiln_backend::BackendError;
 use kiln_codegen::scalar::register;
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
-use kiln_ir::DType;
+use kiln_ir::{DType, Op};
 use kiln_ops::conv::geometry;
 use kiln_ops::conv::window::{Axis, dims, known};
 use kiln_ops::layout::Layout;
 use kiln_ops::matmul::codes::MATMUL_CODES;
+use kiln_ops::matmul::sparse::MATMUL_SPARSE;
 
 /// Channels and output channels of a group, which the weights tell.
 pub fn of_group(site: &Site<'_>) -> Option<(i64, i64)> {
@@ -27,9 +28,10 @@ pub fn of_group(site: &Site<'_>) -> Option<(i64, i64)> {
     Some((dims.last()?.as_const()?, dims.first()?.as_const()? / groups))
 }
 
-/// The members that `conv/bias.cuh` asks for. Input 2 of products by codes holds scales.
+/// The members that `conv/bias.cuh` asks for. Input 2 of products by codes holds scales, that of products by sparse weights places.
 pub fn bias(site: &Site<'_>) -> String {
-    let t = site.dtype(2).filter(|_| !site.op().is_ok_and(|op| op.is(MATMUL_CODES)));
+    let other = |op: &Op| op.is(MATMUL_CODES) || op.is(MATMUL_SPARSE);
+    let t = site.dtype(2).filter(|_| !site.op().is_ok_and(other));
     let has = format!("    static constexpr bool HAS_BIAS = {};\n", t.is_some());
     let (of, value) = match t {
         Some(t) => (cell(t), load(t, "v", "i")),

@@ -77,10 +77,12 @@ pub fn tactics(site: &Site<'_>, name: &str) -> Result<Vec<Tactic>, BackendError>
 
 /// The types, functions and constants that `kernels/slice/copy.cuh` asks for.
 pub fn copied(site: &Site<'_>) -> String {
-    let t = site.out_dtype(0);
-    element("Cell", "wide", t)
-        + &site.alias("Value", t)
-        + &site.constant("FUSED", "bool", site.fused.is_some())
+    cells(site) + &site.alias("Value", site.out_dtype(0))
+}
+
+/// Cells and fusion alone, without the type of values.
+pub fn cells(site: &Site<'_>) -> String {
+    element("Cell", "wide", site.out_dtype(0)) + &site.constant("FUSED", "bool", site.fused.is_some())
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ pub mod mma;
 pub mod rows;
 pub mod small;
 pub mod sparse;
+pub mod sparse_wgmma;
 pub mod wgmma;
 
 use kiln_backend::BackendError;

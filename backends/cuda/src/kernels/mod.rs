@@ -59,6 +59,7 @@ pub const FAMILIES: &[&[Kernel]] = &[
     wgmma::few_table::KERNELS,
     wgmma::table::KERNELS,
     mma::table::KERNELS,
+    wgmma::sparse_table::KERNELS,
     mma::sparse_table::KERNELS,
     wgmma::codes_table::KERNELS,
     wgmma::floats_table::KERNELS,

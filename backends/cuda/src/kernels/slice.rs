@@ -36,6 +36,8 @@ pub const KERNELS: &[Kernel] = &[Kernel {
 kiln_codegen::params! {
     /// Vectors of a result whose elements are found by strides; arrays and lists begin with the innermost dimension.
     struct StridedVectorsParams {
+        /// Elements of the result.
+        total: u32,
         /// Position of the first element in x.
         offset: u32,
         /// Number of dimensions in arrays.
@@ -56,7 +58,7 @@ kiln_codegen::params! {
 }
 
 fn source(site: &Site<'_>) -> Result<Body, BackendError> {
-    let mut entries = vec![Entry::threads("walk_8"), Entry::threads("walk_1")];
+    let mut entries: Vec<Entry> = ["walk_8", "walk_1", "walk_lines"].map(Entry::threads).into();
     entries.extend(transpose::ENTRIES.map(|name| Entry::blocks(name, transpose::THREADS)));
     entries.extend(transpose::WEAVES.map(Entry::threads));
     let files = vec!["slice/vectors", "transpose/tiles"];
@@ -79,12 +81,13 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
         return Ok(Vec::new());
     }
     if by_eights(&walk) {
-        return vectors(&walk, WIDTH);
+        return vectors(&walk, Way::Eights);
     }
     let bytes = cx.outputs.first().map_or(4, |f| f.ty.dtype.bits() as usize / 8);
     match transpose::launch(&walk, bytes)? {
         Some(tiles) => Ok(vec![tiles]),
-        None => vectors(&walk, 1),
+        None if walk.dims.last().is_some_and(|&n| n >= WIDTH) => vectors(&walk, Way::Lines),
+        None => vectors(&walk, Way::Elements),
     }
 }
 
@@ -108,8 +111,22 @@ pub fn placed<const N: usize>(all: &[usize]) -> [usize; N] {
     out
 }
 
-fn vectors(walk: &Walk, width: usize) -> Result<Vec<Launch>, BackendError> {
-    let total = walk.dims.iter().product::<usize>() / width;
+/// Work of a thread; the numbers are those of entry points.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    /// Eight neighbours of the result that are neighbours in x.
+    Eights = 0,
+    /// An element.
+    Elements = 1,
+    /// Eight neighbours of the result, of two rows at most.
+    Lines = 2,
+}
+
+fn vectors(walk: &Walk, way: Way) -> Result<Vec<Launch>, BackendError> {
+    let width = if way == Way::Eights { WIDTH } else { 1 };
+    let all = walk.dims.iter().product::<usize>();
+    let total = all / width;
+    let threads = if way == Way::Lines { all.div_ceil(WIDTH) } else { total };
     let mut dims = walk.dims.clone();
     let mut strides: Vec<usize> = walk.strides.iter().map(|&s| s as usize).collect();
     if let (Some(n), Some(stride)) = (dims.last_mut(), strides.last_mut()) {
@@ -120,6 +137,7 @@ fn vectors(walk: &Walk, width: usize) -> Result<Vec<Launch>, BackendError> {
     let near = dims.len().min(MOST);
     let lists = Divisors::new(dims[..near].iter().copied(), total)?;
     let params = StridedVectorsParams {
+        total: all,
         offset: walk.offset as usize,
         rank: near,
         sizes: placed(&lists.sizes),
@@ -129,7 +147,7 @@ fn vectors(walk: &Walk, width: usize) -> Result<Vec<Launch>, BackendError> {
         more_sizes: dims[near..].to_vec(),
         more_strides: strides[near..].to_vec(),
     };
-    Ok(vec![Launch::map(usize::from(width == 1), params.words()?).on(Grid::Threads(total as u64))])
+    Ok(vec![Launch::map(way as usize, params.words()?).on(Grid::Threads(threads as u64))])
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use super::conv::groups;
 use super::matmul::codes_rows::Tile as CodesRows;
 use super::matmul::codes_wgmma::Tile as CodesTile;
 use super::matmul::small;
+use super::wgmma::sparse::Tile as SparseTile;
 use super::{attention, mma, recurrent, wgmma};
 use crate::tiles::{Family, Tile};
 
@@ -60,6 +61,13 @@ pub fn families() -> Vec<Family> {
             "A block has several groups for a rectangle of windows. What lies under the windows is copied once (*head*), and all taps \
              are multiplied where it lies; channels last; from sm_80 on.",
             of("conv", groups::table::ROWS, |t, tactic| t.listed(tactic)),
+        ),
+        family(
+            "Products by 2:4 sparse weights, by wgmma",
+            "`wgmma.mma_async.sp` on weights that are packed at build and on rows, both copied by TMA, by warpgroups of 64 or 128 \
+             columns; one warp copies; sm_90a. Weights are the instruction's first operand. Swizzle of 128 bytes. *bytes* are those \
+             of a row; half as many stages and one have those of two such parts of the weights.",
+            of("matmul_sparse", wgmma::sparse_table::ROWS, |t: &SparseTile, tactic| t.listed(tactic)),
         ),
         family(
             "Products by 2:4 sparse weights",
@@ -119,6 +127,7 @@ mod tests {
             attention::KERNELS,
             mma::table::KERNELS,
             mma::sparse_table::KERNELS,
+            wgmma::sparse_table::KERNELS,
             mma::codes_rows_table::KERNELS,
             mma::codes_table::KERNELS,
             wgmma::codes_table::KERNELS,

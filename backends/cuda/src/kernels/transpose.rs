@@ -14,7 +14,7 @@ pub const ENTRIES: [&str; 4] = ["tiles", "tiles_of_8", "few_last", "few_first"];
 /// The entry points of threads behind them, which have 2, 3 or 4 elements of a place.
 pub const WEAVES: [&str; 6] = ["weave_2", "weave_3", "weave_4", "part_2", "part_3", "part_4"];
 /// Position of the first of them among those of a kernel.
-const FIRST: usize = 2;
+const FIRST: usize = 3;
 /// Elements of a tile's side.
 const SIDE: usize = 64;
 /// Smaller dimensions are not worth a tile.

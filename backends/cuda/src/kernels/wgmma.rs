@@ -5,6 +5,8 @@ pub mod few;
 pub mod few_table;
 pub mod floats_table;
 pub mod operands;
+pub mod sparse;
+pub mod sparse_table;
 pub mod table;
 
 use self::operands::Lies;
@@ -35,6 +37,8 @@ pub struct Tile {
     pub stages: usize,
     /// Blocks that share the depth.
     pub split: usize,
+    /// Blocks whose tiles lie one below the other, and that copy their columns together.
+    pub cluster: usize,
     pub resident: u64,
 }
 
@@ -66,9 +70,23 @@ impl Tile {
         side_by_side * self.parts * 64
     }
 
-    /// Refuses what takes more registers than there are: sums that lanes exchange beside many of their own.
+    /// Columns of a box that a block copies.
+    pub fn share(&self) -> usize {
+        self.n / self.cluster
+    }
+
+    /// Tiles of a result, those of whole clusters.
+    pub fn count(&self, rows: usize, columns: usize, batch: usize) -> usize {
+        rows.div_ceil(self.m() * self.cluster) * self.cluster * columns.div_ceil(self.n) * batch
+    }
+
+    /// Refuses what takes more registers than there are: sums that lanes exchange beside many of their own. Boxes across the depth have
+    /// 64 columns.
     pub fn check(&self, lies: Lies) -> Result<(), BackendError> {
         match lies {
+            Lies::Across if !self.share().is_multiple_of(64) => {
+                unsupported("shares of less than 64 columns across the depth")
+            }
             Lies::Along if self.in_turns && self.parts * self.n > 128 => {
                 unsupported("warpgroups with many sums in turns, of columns that are no multiple of 32")
             }
@@ -116,7 +134,9 @@ impl Tile {
             ("COLUMNS", self.n),
             ("STAGES", self.stages),
             ("SPLIT", self.split),
+            ("CLUSTER", self.cluster),
             ("SIZE", kind.size),
+            ("RESIDENT", self.resident as usize),
         ];
         let flags = [
             ("IN_TURNS", self.in_turns),
@@ -128,7 +148,8 @@ impl Tile {
         let more = multiply(self.n, kind, kind.types, (false, lies == Lies::Across));
         let code = structure("Tile", &numbers, &flags, &more) + &constants(&[], &own) + &bias(site);
         let (split, threads) = (self.split > 1, self.threads() as u32);
-        let mut entries = vec![Entry::Blocks(Blocks { early: true, ..Blocks::of(files.entry, threads) })];
+        let blocks = Blocks { early: true, cluster: self.cluster as u32, ..Blocks::of(files.entry, threads) };
+        let mut entries = vec![Entry::Blocks(blocks)];
         entries.extend(split.then_some(Entry::Element(0, files.sum)));
         Body { shared: self.shared(), maps: 2, scratch: split, ..Body::of(files.name, entries) }.with(code)
     }
@@ -164,9 +185,10 @@ impl Tile {
         let Device { sm_count, ghz, bandwidth } = Device::of(target);
         let (rows, cols) = (self.m() as f64, self.n as f64);
         let steps = (k * kind.size as f64 / 128.0 / self.split as f64).ceil().max(1.0);
-        let tiles = product.tiles(self.m(), self.n) * self.split as f64;
+        let shared = self.cluster as f64;
+        let tiles = product.tiles(self.m() * self.cluster, self.n) * shared * self.split as f64;
         let each = (tiles / sm_count).ceil();
-        let bytes = (rows + cols) * 128.0;
+        let bytes = (rows + self.share() as f64) * 128.0;
         let on_their_way = (self.stages as f64 - 1.0).max(1.0) * each.min(self.resident as f64);
         let multiply = rows / 16.0 * (cols / 2.0).max(16.0 + cols / 4.0) * SLOWER;
         let products = steps * multiply.max(bytes / INTAKE).max(LATENCY / on_their_way);

@@ -79,6 +79,8 @@ pub struct Sizes {
     pub present: bool,
     /// Whether a query is not a number.
     pub nan: bool,
+    /// Whether another tensor is added to the result.
+    pub behind: bool,
 }
 
 const BASE: Sizes = Sizes {
@@ -93,6 +95,7 @@ const BASE: Sizes = Sizes {
     nonpad: false,
     present: false,
     nan: false,
+    behind: false,
 };
 
 const fn of(label: &'static str, sizes: [usize; 8]) -> Sizes {
@@ -157,6 +160,16 @@ const CASES: &[Sizes] = &[
     Sizes { present: true, way: Way::Packed, ..of("packed past, present", [2, 3, 3, 2, 2, 90, 64, 64]) },
     Sizes { present: true, ..of("odd past, present", [1, 2, 1, 3, 3, 13, 9, 7]) },
     Sizes { present: true, nonpad: true, ..of("present, padded", [2, 2, 2, 5, 90, 0, 64, 64]) },
+    Sizes { behind: true, ..of("sum", [2, 2, 2, 150, 300, 0, 64, 64]) },
+    Sizes { behind: true, way: Way::Flat, ..of("flat, sum", [2, 4, 2, 40, 75, 0, 64, 32]) },
+    Sizes { behind: true, ..of("odd heads, sum", [1, 2, 1, 33, 41, 0, 41, 9]) },
+    Sizes {
+        behind: true,
+        way: Way::Slices,
+        mask: Mask::Added(&[2, 1, 1, 128]),
+        ..of("padding, sum", [2, 3, 3, 128, 128, 0, 64, 64])
+    },
+    Sizes { behind: true, ..of("one query, sum", [2, 4, 4, 1, 513, 0, 64, 64]) },
 ];
 
 /// Keys that are hidden behind numbers, in every type.
@@ -252,6 +265,12 @@ impl Sizes {
         let all = [Some(q), Some(k), Some(v), mask, pk, pv, nonpad];
         let outs = w.g.add_node("attention", Op::new("attention", attrs).unwrap(), &all).unwrap();
         w.g.outputs = if self.present { outs[..3].to_vec() } else { outs[..1].to_vec() };
+        if self.behind {
+            let shape = w.g.ty(outs[0]).static_dims().unwrap();
+            let other = w.input("other", &shape);
+            w.g.outputs =
+                vec![w.g.add("sum", Op::new("add", Attrs::new()).unwrap(), &[outs[0], other]).unwrap()];
+        }
         let noise = match self.t {
             DType::F16 => 4e-3,
             DType::BF16 => 3e-2,

@@ -32,8 +32,11 @@ impl Case {
     /// Tactics of the backend that are `own`, of which there must be some.
     pub fn tactics(&self, target: &Target, own: impl Fn(&Tactic) -> bool) -> Vec<Tactic> {
         if self.inputs.first().is_some_and(|t| t.dtype() == DType::F8E4M3) {
-            // Chips have none of these instructions, or not the sparse one.
-            let sparse = self.label.starts_with("matmul_sparse") && target.arch != "sm_89";
+            // Chips have none of these instructions, or not the sparse one; that of sm_90a wants rows of whole vectors.
+            let depth = self.inputs[0].shape().last().copied().unwrap_or(0);
+            let sparse = self.label.starts_with("matmul_sparse")
+                && target.arch != "sm_89"
+                && (target.arch != "sm_90a" || depth == 0 || !depth.is_multiple_of(16));
             if sparse || !target.has("f8") {
                 return Vec::new();
             }
@@ -237,6 +240,9 @@ const BY_SPARSE: &[[usize; 3]] = &[
     [0, 64, 128],
     [5, 8, 0],
     [19, 35, 3076],
+    [19, 35, 3088],
+    [270, 264, 144],
+    [300, 1000, 32],
 ];
 
 fn by_sparse_weights(out: &mut Vec<Case>) {

@@ -9,7 +9,7 @@ use kiln_codegen::{Grid, Kernel, Launch, Views, plain};
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "attention",
     ops: &["attention"],
-    epilogue: false,
+    epilogue: true,
     views: Views::Framed,
     side_results: false,
     tactics: |site| {

@@ -174,6 +174,9 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
                 let _ = writeln!(text, "fn put_word{j}(at: u32, w: u32) {{ {store} }}");
             }
         }
+        for j in site.dropped() {
+            let _ = writeln!(text, "fn emit{j}(at: u32, v: {}) {{}}", register(site.out_dtype(j)));
+        }
     }
     text.push_str(&body.code);
     let mut names = Vec::new();

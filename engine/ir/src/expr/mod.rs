@@ -102,9 +102,50 @@ BinOp {
 names!(/// Comparisons. False with NaN, but for `Ne`.
 CmpOp { Eq = "eq" "=", Ne = "ne" "≠", Lt = "lt" "<", Le = "le" "≤", Gt = "gt" ">", Ge = "ge" "≥" });
 
+impl BinOp {
+    /// Whether the operands may change places.
+    pub fn is_commutative(self) -> bool {
+        use BinOp::{Add, And, BitAnd, BitOr, BitXor, Max, Min, Mul, Or, Xor};
+        matches!(self, Add | Mul | Min | Max | And | Or | Xor | BitAnd | BitOr | BitXor)
+    }
+}
+
 impl Expr {
+    /// Whether the program is one commutative function of its two inputs, which may then change places.
+    pub fn is_commutative(&self) -> bool {
+        let at = |r: Reg| self.insts.get(usize::from(r)).map(|i| i.op);
+        let uncast = |r: Reg| match at(r) {
+            Some(Scalar::Cast(of)) => at(of),
+            op => op,
+        };
+        let Some(Scalar::Bin(op, a, b)) = uncast(self.result) else { return false };
+        let inputs = [uncast(a), uncast(b)];
+        let each_once = inputs == [Some(Scalar::Input(0)), Some(Scalar::Input(1))];
+        op.is_commutative() && each_once && matches!(self.inputs[..], [a, b] if a == b)
+    }
+
     /// The type of the result.
     pub fn result_type(&self) -> DType {
         self.insts.get(usize::from(self.result)).map_or(DType::F32, |i| i.ty)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_commutative_and_differences_are_not() {
+        let of = |types: [DType; 2], op: BinOp, order: [usize; 2]| {
+            let mut b = Builder::new(&types);
+            let [x, y] = order.map(|i| b.load(i));
+            let r = b.bin(op, x, y);
+            b.finish(r, types[0]).is_commutative()
+        };
+        for t in [DType::F32, DType::F16, DType::U8] {
+            assert!(of([t, t], BinOp::Add, [0, 1]) && of([t, t], BinOp::Max, [0, 1]));
+            assert!(!of([t, t], BinOp::Sub, [0, 1]) && !of([t, t], BinOp::Add, [0, 0]));
+        }
+        assert!(!of([DType::F32, DType::F16], BinOp::Add, [0, 1]));
     }
 }

@@ -165,6 +165,7 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
             (&[6], &[-2, -3]),
             (&[2, 5, 16], &[0, 3, 3, 0, 3, 5]),
             (&[3, 24], &[2, 8, 1, 40]),
+            (&[4, 77], &[1, 5, 0, 6]),
         ] {
             for t in [DType::F32, DType::F16, DType::I64, DType::U8, DType::Bool] {
                 let p = rng.i64s(&[pads.len()], pads);

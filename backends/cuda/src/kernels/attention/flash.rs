@@ -2,9 +2,9 @@
 
 use super::boxes::Boxes;
 use super::tile::{Heads, MASK, Tile, element_type};
-use crate::dialect::CUDA;
-use crate::frame::{cell, element};
+use crate::frame::element;
 use crate::kernels::constants::structure;
+use crate::kernels::divisor::cells;
 use crate::kernels::mma::Kind;
 use crate::kernels::wgmma::{BLOCKS, begin_and_multiply, multiply_registers};
 use kiln_backend::BackendError;
@@ -133,7 +133,7 @@ pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     let boxes = if tile.boxes { Some(Boxes::at(site, tile)?) } else { None };
     let masked = boxes.as_ref().is_some_and(Boxes::masked);
     let (lent, left) = tile.lent();
-    let mut code = (CUDA.alias)("Cell", cell(t));
+    let mut code = cells(site);
     if let Some(mask) = mask {
         code += &element("MaskCell", "mask_value", mask);
     }
@@ -181,7 +181,8 @@ pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     let (file, entry) =
         if tile.groups { ("attention/wgmma", "flash_wgmma") } else { ("attention/flash", "flash") };
     // A warpgroup that copies lends its registers, of which a block has all.
-    let beside = tile.resident().map(|n| n as u32);
+    // Where keys are kept as well, the compiler would rather spill than let fewer blocks run beside each other.
+    let beside = tile.resident().or(present(site).then_some(1)).map(|n| n as u32);
     let mut entries = vec![Entry::Blocks(Blocks { beside, ..Blocks::of(entry, tile.threads() as u32) })];
     entries.extend(split.then_some(Entry::Element(0, "merged")));
     let unwritten = (1..4).filter(|&j| j == 3 || !present(site)).collect();

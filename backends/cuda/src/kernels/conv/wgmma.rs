@@ -206,18 +206,18 @@ pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
         size: bytes,
         dims: [channels, taps, outputs].map(|d| d as u64).to_vec(),
         strides: [channels, channels * taps].map(|d| d as u64).to_vec(),
-        block: vec![(STAGE_BYTES / bytes) as u32, 1, tile.n as u32],
+        block: vec![(STAGE_BYTES / bytes) as u32, 1, tile.share() as u32],
         windows: None,
         scratch: false,
     };
     let weights = match weights_lie(channels, outputs, bytes) {
-        Lies::Spread => spread_map(bytes, taps * channels, outputs, tile.n),
+        Lies::Spread => spread_map(bytes, taps * channels, outputs, tile.share()),
         _ => apart(),
     };
     let params = params(cx, &g, images)?;
     let (windows, results) = (params.windows, params.results);
     let products = results.checked_div(windows * outputs).unwrap_or(0);
-    let tiles = windows.div_ceil(tile.m()) * outputs.div_ceil(tile.n) * products;
+    let tiles = tile.count(windows, outputs, products);
     let maps = vec![image(images, &g, bytes, tile.m()), weights];
     Ok(tile.launches(tiles, results, params.words()?, maps))
 }

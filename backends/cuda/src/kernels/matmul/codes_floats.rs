@@ -82,8 +82,8 @@ pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
     let make = Launch::map(MAKE, p.words()?).on(Grid::Groups(blocks)).scratch(bytes);
     let step = STAGE_BYTES / SIZE;
     let weights = match Lies::along(n) {
-        Lies::Spread => spread_map(SIZE, k, n, tile.n),
-        _ => matrices(1, SIZE, [k, n, 1], [step, tile.n, 1]),
+        Lies::Spread => spread_map(SIZE, k, n, tile.share()),
+        _ => matrices(1, SIZE, [k, n, 1], [step, tile.share(), 1]),
     };
     let maps = vec![matrices(0, SIZE, [k, rows, 1], [step, tile.m(), 1]), Map { scratch: true, ..weights }];
     let product = WgmmaMatmulParams {
@@ -95,7 +95,7 @@ pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
         results: rows * n,
         constant: 0,
     };
-    let tiles = rows.div_ceil(tile.m()) * n.div_ceil(tile.n);
+    let tiles = tile.count(rows, n, 1);
     let product = tile.launches(tiles, rows * n, product.words()?, maps);
     Ok([make].into_iter().chain(product.into_iter().map(|l| l.scratch(bytes))).collect())
 }

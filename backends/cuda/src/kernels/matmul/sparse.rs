@@ -35,16 +35,21 @@ pub fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, 
     Kind::of(site)?;
     let kind = kind(site)?;
     check_native(site, kind)?;
-    let words = input(site, 2).and_then(|t| t.dims.last()?.as_const());
-    if words != Some(64 / kind.size as i64) {
-        return unsupported(format!(
-            "places of 2:4 sparse weights that are not packed for {} bytes",
-            kind.size
-        ));
-    }
+    check_words(site, kind)?;
     tile.check_sparse(site, kind)?;
     let estimate_ns = Product::of(site).map(|p| tile.estimate_sparse(&p, site.target, kind));
     Ok(vec![Tactic { estimate_ns, ..Tactic::plain(name) }])
+}
+
+/// Refuses places that are packed for elements of another size.
+pub fn check_words(site: &Site<'_>, kind: Kind) -> Result<(), BackendError> {
+    let words = input(site, 2).and_then(|t| t.dims.last()?.as_const());
+    match words == Some(64 / kind.size as i64) {
+        true => Ok(()),
+        false => {
+            unsupported(format!("places of 2:4 sparse weights that are not packed for {} bytes", kind.size))
+        }
+    }
 }
 
 /// Whether rows are known to be whole vectors of 16 bytes.

@@ -106,12 +106,12 @@ pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
     let size = element_bytes(cx);
     let step = STAGE_BYTES / size;
     let of_b = match (trans, Lies::along(n)) {
-        (true, Lies::Spread) if shared => spread_map(size, k, n, tile.n),
-        (true, _) => matrices(1, size, [c, r, batch], [step, tile.n, 1]),
+        (true, Lies::Spread) if shared => spread_map(size, k, n, tile.share()),
+        (true, _) => matrices(1, size, [c, r, batch], [step, tile.share(), 1]),
         _ => matrices(1, size, [c, r, batch], [64, step, 1]),
     };
     let maps = vec![matrices(0, size, [k, rows, batch], [step, tile.m(), 1]), of_b];
-    let tiles = rows.div_ceil(tile.m()) * n.div_ceil(tile.n) * batch;
+    let tiles = tile.count(rows, n, batch);
     let params = WgmmaMatmulParams {
         rows,
         columns: n,

@@ -1,6 +1,7 @@
 //! Pads with eight neighbouring results a thread, and divisions by factors.
 
-use crate::kernels::divisor::{Divisors, WIDTH};
+use crate::dialect::CUDA;
+use crate::kernels::divisor::{Divisors, WIDTH, cells};
 use crate::kernels::shape::{moving, traffic};
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Cx, Site, unsupported};
@@ -50,7 +51,9 @@ fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
 
 fn source(site: &Site<'_>) -> Result<Body, BackendError> {
     let entries = ["pad_lines_8", "pad_lines_1"].map(Entry::threads).into();
-    Ok(Body { files: vec!["slice/pad_lines"], entries, ..pad_body(site)? })
+    let gap = if site.dtype(2).is_some() { "bx2[0u]" } else { "Cell(0)" };
+    let code = cells(site) + &(CUDA.function)("gap_cell", &[], "Cell", gap);
+    Ok(Body { files: vec!["slice/pad_lines"], entries, ..pad_body(site)? }.with(code))
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {

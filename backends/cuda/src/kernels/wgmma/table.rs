@@ -5,7 +5,10 @@ use crate::kernels::{conv::wgmma as conv, matmul::wgmma as matmul};
 use kiln_codegen::Kernel;
 
 /// A tile whose depth no blocks share, and whose warpgroups work on it together.
-const ALONE: Tile = Tile { groups: 1, in_turns: false, parts: 1, n: 64, stages: 4, split: 1, resident: 1 };
+const ALONE: Tile =
+    Tile { groups: 1, in_turns: false, parts: 1, n: 64, stages: 4, split: 1, cluster: 1, resident: 1 };
+/// Tiles of two blocks, which share copies of columns.
+const PAIR: Tile = Tile { groups: 2, cluster: 2, ..ALONE };
 
 #[rustfmt::skip]
 tile_kernels! { Tile, "wgmma_":
@@ -23,6 +26,12 @@ tile_kernels! { Tile, "wgmma_":
     "64x64_turns" [matmul conv] Tile { groups: 2, in_turns: true, parts: 1, n: 64, stages: 6, resident: 2, ..ALONE };
     "64x64" [matmul conv] Tile { groups: 1, parts: 1, n: 64, stages: 4, resident: 3, ..ALONE };
     "64x32" [matmul conv] Tile { groups: 1, parts: 1, n: 32, stages: 8, resident: 2, ..ALONE };
+    "128x256_pair" [matmul conv] Tile { n: 256, stages: 4, ..PAIR };
+    "256x128_pair" [matmul conv] Tile { parts: 2, n: 128, stages: 4, ..PAIR };
+    "192x128_pair" [matmul conv] Tile { groups: 3, n: 128, stages: 5, ..PAIR };
+    "128x192_pair" [matmul conv] Tile { n: 192, stages: 5, ..PAIR };
+    "128x128_turns_pair" [matmul conv] Tile { in_turns: true, parts: 2, n: 128, stages: 6, ..PAIR };
+    "128x128_pair" [matmul conv] Tile { n: 128, stages: 6, ..PAIR };
     "128x128_split3" [matmul conv] Tile { groups: 2, parts: 1, n: 128, stages: 6, split: 3, resident: 1, ..ALONE };
     "64x128_split4" [matmul conv] Tile { groups: 1, parts: 1, n: 128, stages: 4, split: 4, resident: 2, ..ALONE };
     "64x64_split2" [matmul conv] Tile { groups: 1, parts: 1, n: 64, stages: 4, split: 2, resident: 3, ..ALONE };

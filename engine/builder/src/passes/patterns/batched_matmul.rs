@@ -1,6 +1,6 @@
 //! Products of several parts of one tensor with matrices of their own (experts, groups): one product of a batch.
 
-use super::parallel_matmul::{Part, part, with_biases};
+use super::parallel_matmul::{Part, part, same_type};
 use super::view::{View, input};
 use super::{Rule, Writer};
 use kiln_ir::infer::normalize_axis;
@@ -22,6 +22,16 @@ pub struct BatchedMatmul {
     trans: bool,
     /// The products in the order of the parts that they read, which cover the tensor.
     parts: Vec<Part>,
+    /// Vectors that are added, one to each, or none.
+    biases: Vec<Bias>,
+}
+
+/// A constant vector that is added to a product; nobody else reads the product.
+#[derive(Clone, Copy)]
+struct Bias {
+    id: NodeId,
+    y: ValueId,
+    vector: ValueId,
 }
 
 impl Rule for BatchedMatmul {
@@ -34,7 +44,7 @@ impl Rule for BatchedMatmul {
     fn find(view: &View<'_>, root: NodeId) -> Option<BatchedMatmul> {
         let first = view.g.get(root).filter(|n| n.op.is(MATMUL))?;
         let trans = first.op.attrs().bool("trans_b").ok()?;
-        let own = part(view.g, root, first)?;
+        let own = part(view.g, root, first).filter(|p| view.g.ty(p.weights).dtype.is_float())?;
         let (of, _) = slice(view, input(first, 0)?)?;
         let (dims, weights) = (view.dims(of), view.g.ty(own.weights));
         let mut found: Vec<(i64, Part)> = Vec::new();
@@ -61,8 +71,11 @@ impl Rule for BatchedMatmul {
         let unknown = lead.iter().filter(|d| d.as_const().is_none()).count();
         let empty = depth == 0 || lead.iter().any(|d| d.as_const() == Some(0));
         let fits = found.len() > 1 && cover && whole && is_first && last > 0 && unknown <= 1 && !empty;
-        let parts = with_biases(view, found.into_iter().map(|(_, p)| p).collect());
-        fits.then_some(BatchedMatmul { of, lead, depth, width: own.width, trans, parts })
+        let parts: Vec<Part> = found.into_iter().map(|(_, p)| p).collect();
+        // If there is one for each.
+        let biases: Option<Vec<Bias>> = parts.iter().map(|p| bias(view, p)).collect();
+        let biases = biases.unwrap_or_default();
+        fits.then_some(BatchedMatmul { of, lead, depth, width: own.width, trans, parts, biases })
     }
 
     fn write(self, mut w: Writer<'_>, root: NodeId) -> Result<bool, IrError> {
@@ -80,22 +93,34 @@ impl Rule for BatchedMatmul {
         let weights = w.reshape(weights, &[&[n], &ones[..], &matrix].concat())?;
         let attrs = Attrs::new().with("trans_b", Attr::Bool(self.trans));
         let mut y = w.op(MATMUL, attrs, &[x, weights])?;
-        let biases: Vec<ValueId> = self.parts.iter().filter_map(|p| p.bias.map(|b| b.vector)).collect();
+        let biases: Vec<ValueId> = self.biases.iter().map(|b| b.vector).collect();
         if !biases.is_empty() {
             let bias = w.op(CONCAT, along, &biases)?;
             let bias = w.reshape(bias, &[&[n], &ones[..], &[1, self.width]].concat())?;
             y = w.op(ADD, Attrs::new(), &[y, bias])?;
         }
         let axis = w.ints(&[0])?;
-        for (i, p) in (0..).zip(&self.parts) {
+        for (i, p) in (0i64..).zip(&self.parts) {
             let (from, to) = (w.ints(&[i])?, w.ints(&[i + 1])?);
             let one = w.op(SLICE, Attrs::new(), &[y, from, to, axis])?;
             let one = w.op(SQUEEZE, Attrs::new(), &[one, axis])?;
-            w.stand_in(p.end(), one);
+            w.stand_in(self.biases.get(i as usize).map_or(p.y, |b| b.y), one);
         }
-        self.parts.iter().for_each(|p| p.remove(&mut w));
+        let sums = self.biases.iter().map(|b| b.id);
+        sums.chain(self.parts.iter().map(|p| p.id)).for_each(|id| w.g.remove_node(id));
         Ok(w.g.get(root).is_none())
     }
+}
+
+/// The constant vector, as long as the product is wide, that is added to it and to nothing else.
+fn bias(view: &View<'_>, p: &Part) -> Option<Bias> {
+    let &[(id, i)] = view.readers(p.y) else { return None };
+    let n = view.g.get(id).filter(|n| n.op.is(ADD) && view.read_once(p.y))?;
+    let vector =
+        input(n, 1 - i.min(1)).filter(|&v| view.g.weight(v).is_some() && same_type(view.g, v, p.y))?;
+    let fits = view.g.ty(vector).static_dims()?[..] == [usize::try_from(p.width).ok()?];
+    let plain = n.meta.output_types.iter().all(Option::is_none);
+    (fits && plain).then_some(Bias { id, y: *n.outputs.first()?, vector })
 }
 
 /// The tensor of which a value is a part of the last axis, with steps of one, and where it begins.

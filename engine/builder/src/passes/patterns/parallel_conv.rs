@@ -1,7 +1,7 @@
 //! Convolutions of one input that differ in their weights alone (branches, heads of a detector): one convolution with all output
 //! channels, and a slice for each. Equal pointwise layers behind each of them become one, too.
 
-use super::tail::{self, Tail};
+use super::tail::Tail;
 use super::view::{View, input};
 use super::{Rule, Writer};
 use kiln_ir::{Attrs, Graph, IrError, Node, NodeId, Op, ValueId};
@@ -53,7 +53,7 @@ impl Rule for ParallelConv {
         let op = first.op.clone();
         fits.then(|| {
             let mut ends: Vec<ValueId> = parts.iter().map(|p| p.y).collect();
-            let tail = tail::behind(view, &mut ends);
+            let tail = Tail::behind(view, &mut ends);
             ParallelConv { x, op, parts, tail, ends }
         })
     }
@@ -67,9 +67,7 @@ impl Rule for ParallelConv {
             inputs.push(w.op(CONCAT, along, &biases)?);
         }
         let mut y = w.op(self.op.id(), self.op.attrs().clone(), &inputs)?;
-        for op in &self.tail.ops {
-            y = w.op(op.id(), op.attrs().clone(), &[y])?;
-        }
+        y = self.tail.write(&mut w, y, &[])?;
         let mut at = 0;
         for (p, &end) in self.parts.iter().zip(&self.ends) {
             let bounds = [w.ints(&[at])?, w.ints(&[at + p.channels])?, w.ints(&[1])?];

@@ -11,6 +11,10 @@ use kiln_ops::transpose::TRANSPOSE;
 /// Feature of targets that read constant weights better along the depth: all types without 16 bits. Types of 16 bits
 /// are read better where rows of columns are not multiples of 16 bytes, as those of vocabularies.
 const FEATURE: &str = "weights_along_depth";
+/// Feature of targets that store many rows of a product faster where weights of 16 bits lie along the depth.
+const HALVES: &str = "halves_along_depth";
+/// Rows that are many.
+const MANY: i64 = 256;
 
 pub struct WeightsAlong {
     x: ValueId,
@@ -26,11 +30,16 @@ impl Rule for WeightsAlong {
     fn wanted(target: &Target, g: &Graph, root: NodeId) -> bool {
         let operand = |i: usize| g.get(root).and_then(|n| input(n, i)).map(|v| g.ty(v));
         let columns = operand(1).and_then(|t| t.dims.last()?.as_const());
+        let rows = operand(0).and_then(|t| {
+            let (_, rows) = t.dims.split_last()?;
+            rows.iter().try_fold(1i64, |n, d| n.checked_mul(d.as_const()?))
+        });
+        let many = target.has(HALVES) && rows.is_none_or(|n| n >= MANY);
         target.has(FEATURE)
             && match operand(0).map(|t| t.dtype) {
                 Some(DType::F32) => target.has("tf32"),
                 Some(DType::I8 | DType::U8 | DType::F8E4M3) => true,
-                Some(DType::F16 | DType::BF16) => columns.is_some_and(|n| n % 8 != 0),
+                Some(DType::F16 | DType::BF16) => many || columns.is_some_and(|n| n % 8 != 0),
                 _ => false,
             }
     }

@@ -2,8 +2,8 @@
 //!
 //! The network is cut into units: regions as they are formed in f32, whose layers may have the same types. Each unit costs what its
 //! region takes in each type, each value between units of two types costs a cast. The labelling of least cost is taken
-//! (`labels.rs`). Each narrower type throughout is searched to the end beside it, formats and fusions included, and compared; f32 where
-//! it is close. The layers' times in those give another labelling (`finished.rs`), which is compared, too. Sums of steps leave out what steps
+//! (`labels.rs`). Each narrower type throughout is searched to the end beside it, formats and fusions included, and compared, and so are
+//! codes for products alone; f32 where it is close. The layers' times in those give another labelling (`finished.rs`), which is compared, too. Sums of steps leave out what steps
 //! do to each other: where they are close, the networks are run as wholes (`finalists.rs`).
 
 mod finalists;
@@ -58,7 +58,7 @@ impl Search<'_, '_> {
         let pinned = units.types(&wide);
         let (least, mut without) = (energy(&units.problem, &found), energy(&units.problem, &wide));
         let (mut with, mut types, mut runs) = (least, units.types(&found), None);
-        let trials = close(&units, [wide, found], least);
+        let trials = close(g, &units, [wide, found], least);
         if trials.len() > 1 && self.cx.config.search {
             let mut timed: Vec<Finalist> = Vec::new();
             let mut throughout = BTreeMap::new();
@@ -134,13 +134,15 @@ impl Search<'_, '_> {
     }
 }
 
-/// Types that are worth a search to the end: those of two labellings whose cost is close to the least, and each narrower type throughout.
-/// Times of units are those of the formats in which the network is written. They say little of types whose kernels want other ones.
-fn close(units: &Units, labellings: [Vec<usize>; 2], least: f64) -> Vec<Types> {
+/// Types that are worth a search to the end: those of two labellings whose cost is close to the least, each narrower type throughout, and
+/// codes for products among floats of 16 bits. Times of units are those of the formats in which the network is written. They say little
+/// of types whose kernels want other ones.
+fn close(g: &Graph, units: &Units, labellings: [Vec<usize>; 2], least: f64) -> Vec<Types> {
     let near =
         |labels: &Vec<usize>| energy(&units.problem, labels) <= least * (1.0 + CLOSE) || !least.is_finite();
     let mut all: Vec<Types> = Vec::new();
-    for labels in labellings.into_iter().filter(near).chain(units.narrowest()) {
+    let uniform = units.narrowest().chain(units.products_on_codes(g));
+    for labels in labellings.into_iter().filter(near).chain(uniform) {
         let types = units.types(&labels);
         if !all.contains(&types) {
             all.push(types);

@@ -129,6 +129,21 @@ impl Units {
         (1..self.labels.len()).map(|l| self.uniform(l))
     }
 
+    /// Labellings with codes where layers multiply, and floats of 16 bits wherever else that may be.
+    pub fn products_on_codes<'a>(&'a self, g: &'a Graph) -> impl Iterator<Item = Vec<usize>> + 'a {
+        let coded = |l: &usize| greatest_code(self.labels[*l]).is_some() || self.labels[*l] == DType::F8E4M3;
+        let float = |l: &usize| matches!(self.labels[*l], DType::F16 | DType::BF16);
+        let pairs = (1..self.labels.len())
+            .filter(coded)
+            .flat_map(move |code| (1..self.labels.len()).filter(float).map(move |other| (code, other)));
+        pairs.map(|(code, other)| {
+            let (codes, others) = (self.uniform(code), self.uniform(other));
+            let product = |nodes: &[NodeId]| nodes.iter().any(|&n| g.get(n).is_some_and(multiplies));
+            let of = |(u, nodes): (usize, &Vec<NodeId>)| if product(nodes) { codes[u] } else { others[u] };
+            self.nodes.iter().enumerate().map(of).collect()
+        })
+    }
+
     /// The label with which these are the types throughout.
     pub fn label_throughout(&self, types: &Types) -> Option<usize> {
         (0..self.labels.len()).find(|&l| self.types(&self.uniform(l)) == *types)

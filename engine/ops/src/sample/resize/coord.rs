@@ -186,6 +186,16 @@ impl Filter {
         Some(kept.iter().map(|&(i, w)| (i.clamp(0, last as i64) as usize, w / total)).collect())
     }
 
+    /// The element nearest to output index `o` of one dimension, as [`Filter::taps`] has it; `None` where there is none.
+    pub fn nearest(&self, rounding: Rounding, a: &ResizeAxis, o: usize) -> Option<usize> {
+        if a.is_identity() {
+            return Some(o);
+        }
+        let (x, last) = (place(self.coord, a, o), a.input.checked_sub(1)?);
+        let outside = self.coord == Coord::TfCropAndResize && !(x >= 0.0 && x <= last as f64);
+        (!outside).then(|| rounding.round(x).clamp(0, last as i64) as usize)
+    }
+
     fn excludes(&self) -> bool {
         self.exclude_outside && !matches!(self.mode, Mode::Nearest(_))
     }
