@@ -12,7 +12,8 @@ FOLDER=$PWD/target/emulated
 NVRTC=$PWD/.cache/nvrtc
 [ -f "$NVRTC/libnvrtc.so.13" ] || { echo "emulate: $NVRTC is missing: run scripts/setup.sh" >&2; exit 1; }
 
-cargo build --workspace --lib --quiet
+# Of the same features as all tests.
+cargo build --workspace --all-targets --quiet
 mkdir -p "$FOLDER"
 FLAGS=(-std=gnu11 -O1 -g -Wall -Wextra -Werror -shared -fPIC)
 cc "${FLAGS[@]}" -o "$FOLDER/libcuda.so" tests/fake_driver/*.c -lpthread -ldl
