@@ -75,15 +75,26 @@ pub fn interleaved(
     places: &[i64],
     block: &[i64],
 ) -> Result<ValueId, IrError> {
+    let y = paired(w, y, [batch, channels], places, block)?;
+    let joined = places.iter().zip(block).map(|(a, b)| a * b);
+    let shape: Vec<i64> = [batch, channels].into_iter().chain(joined).collect();
+    w.reshape(y, &shape)
+}
+
+/// Puts each axis of a block next to its places: [batch, block.. * channels, places..] becomes [batch, channels, place, block, ..].
+pub fn paired(
+    w: &mut Writer<'_>,
+    y: ValueId,
+    [batch, channels]: [i64; 2],
+    places: &[i64],
+    block: &[i64],
+) -> Result<ValueId, IrError> {
     let n = block.len();
     let split = [&[batch], block, &[channels], places].concat();
     let y = w.reshape(y, &split)?;
     let pairs = (0..n).flat_map(|i| [2 + n + i, 1 + i]);
     let perm: Vec<usize> = [0, 1 + n].into_iter().chain(pairs).collect();
-    let y = w.transpose(y, &perm)?;
-    let joined = places.iter().zip(block).map(|(a, b)| a * b);
-    let shape: Vec<i64> = [batch, channels].into_iter().chain(joined).collect();
-    w.reshape(y, &shape)
+    w.transpose(y, &perm)
 }
 
 /// Whether every element of the result comes from one element of x, nothing cut off and nothing added.
