@@ -9,7 +9,7 @@ use kiln_ir::eval::EvalCx;
 use kiln_ir::expr::Num;
 use kiln_ir::infer::{Fact, InferCx, normalize_axis};
 use kiln_ir::op::{OpDef, attr, input};
-use kiln_ir::problem::{Problem, Rng};
+use kiln_ir::problem::{Problem, Rng, made};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
 use std::cmp::Ordering;
@@ -122,6 +122,7 @@ fn topk_problems(rng: &mut Rng) -> Vec<Problem> {
         (&[9001], 0, 9001, DType::I64),
         (&[9001], 0, 600, DType::U8),
         (&[20_001], 0, 3000, DType::F16),
+        (&[8200, 2], 0, 8199, DType::BF16),
     ];
     for &(shape, axis, k, t) in long {
         let largest = k % 2 == 0;
@@ -133,6 +134,14 @@ fn topk_problems(rng: &mut Rng) -> Vec<Problem> {
         let op = kiln_ir::problem::op("topk", Attrs::new().with("largest", largest));
         let k = rng.i64s(&[1], &[12]);
         out.push(Problem::new("special values", op, [rng.edge_floats(DType::F32, 19), k]));
+    }
+    // Special values, each many times.
+    const VALUES: [f64; 8] = [f64::NAN, 1.0, -0.0, f64::INFINITY, 0.0, f64::NEG_INFINITY, 0.5, -2.0];
+    for (t, largest) in [(DType::F32, false), (DType::F16, true)] {
+        let op = kiln_ir::problem::op("topk", Attrs::new().with("largest", largest));
+        let x = Elems::F((0..8193).map(|i| VALUES[i * i / 7 % VALUES.len()]).collect());
+        let x = made(Tensor::from_elems(t, &[8193], &x));
+        out.push(Problem::new(&format!("long special values {t}"), op, [x, rng.i64s(&[1], &[8193])]));
     }
     out
 }

@@ -91,6 +91,7 @@ pub const FAMILIES: &[&[Kernel]] = &[
     softmax::KERNELS,
     sort::select::KERNELS,
     sort::tiles::KERNELS,
+    sort::radix::KERNELS,
 ];
 
 /// A kernel of one source for all of its tactics, whose inputs lie as their shapes say, and behind which no layer follows.
