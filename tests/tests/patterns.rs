@@ -353,35 +353,60 @@ impl Maker {
 }
 
 impl Maker {
-    /// A transposed convolution of random geometry over constant weights.
+    /// A transposed convolution of random geometry over constant weights, rarely others. An infinite element of x shows products
+    /// with zeros that a rewrite adds.
     fn transposed(&mut self) -> ValueId {
-        let rank = self.rng.int(1, 2) as usize;
+        let rank = self.rng.int(1, 3) as usize;
         let of = |m: &mut Maker, lo, hi| (0..rank).map(|_| m.rng.int(lo, hi)).collect::<Vec<i64>>();
-        let (sizes, strides) = (of(self, 1, 5), of(self, 1, 3));
-        let kernel: Vec<i64> = strides.iter().map(|&s| self.rng.int((s - 1).max(1), s * 3)).collect();
-        let pads: Vec<i64> = kernel.iter().chain(&kernel).map(|&k| self.rng.int(0, k / 2)).collect();
-        let more: Vec<i64> = strides.iter().map(|&s| self.rng.int(0, s - 1)).collect();
-        let (channels, made) = (self.rng.int(1, 3), self.rng.int(1, 3));
-        let groups = if self.rarely(8) { channels } else { 1 };
+        let (sizes, strides) = (of(self, 1, 5), of(self, 1, if rank == 3 { 3 } else { 5 }));
+        let longest = if rank == 3 { 1 } else { 2 };
+        let kernel: Vec<i64> = strides.iter().map(|&s| self.rng.int(1, s * longest + 2)).collect();
+        let dilations = if self.rarely(3) { of(self, 1, 4) } else { vec![1; rank] };
+        let wide = self.rarely(6);
+        let reach: Vec<i64> = kernel.iter().zip(&dilations).map(|(k, d)| (k - 1) * d + 1).collect();
+        let pads: Vec<i64> =
+            reach.iter().chain(&reach).map(|&n| self.rng.int(0, if wide { n + 2 } else { n / 2 })).collect();
+        let more: Vec<i64> =
+            strides.iter().map(|&s| if self.rarely(2) { self.rng.int(0, s) } else { 0 }).collect();
+        let groups = if self.rarely(3) { self.rng.int(2, 3) } else { 1 };
+        let (channels, made) = (groups * self.rng.int(1, 3), self.rng.int(1, 3));
+        let mut attrs = Attrs::new().with("groups", groups).with("pads", pads).with("output_padding", more);
+        if self.rarely(4) {
+            let modes = ["explicit_round_up", "same_upper", "same_lower", "valid"];
+            attrs.set("pad_mode", modes[self.rng.int(0, 3) as usize]);
+        }
+        if self.rarely(4) {
+            attrs.set(
+                "output_shape",
+                sizes.iter().zip(&strides).map(|(n, s)| self.rng.int(1, (n + 1) * s)).collect::<Vec<_>>(),
+            );
+        }
         let shape = |first: [i64; 2], rest: &[i64]| -> Vec<usize> {
             first.iter().chain(rest).map(|&n| n as usize).collect()
         };
         let x = self.input(&shape([2, channels], &sizes));
-        let w = self.random(&shape([channels, made], &kernel));
+        if let Some(t) = self.inputs.last_mut().filter(|_| self.rng.int(1, 3) == 1) {
+            let mut v: Vec<f32> = t.to_f64().iter().map(|&v| v as f32).collect();
+            let at = self.rng.int(0, v.len() as i64 - 1) as usize;
+            v[at] = f32::INFINITY;
+            *t = Tensor::f32(t.shape(), &v).unwrap();
+        }
+        let of_weights = shape([channels, made], &kernel);
+        let w = if self.rarely(12) { self.input(&of_weights) } else { self.random(&of_weights) };
         let mut inputs = vec![x, w];
         if self.rarely(2) {
             inputs.push(self.random(&[(made * groups) as usize]));
         }
-        let attrs = Attrs::new().with("strides", strides).with("pads", pads).with("output_padding", more);
         // Geometries without a result are not wanted.
         let name = format!("t{}", self.g.order().len());
-        let op = Op::new("conv_transpose", attrs.with("groups", groups)).unwrap();
+        let op =
+            Op::new("conv_transpose", attrs.with("strides", strides).with("dilations", dilations)).unwrap();
         let y = self.g.add(&name, op, &inputs);
         y.unwrap_or_else(|_| self.op("relu", &[x]))
     }
 
-    /// Attention with heads around the length up to which fused kernels hold them: in both layouts, grouped, masked, or with flags
-    /// that products do not follow.
+    /// Attention with heads around the length up to which fused kernels hold them: in both layouts, grouped, masked, causal, in windows,
+    /// bounded, or with flags that products do not follow.
     fn long_heads(&mut self) -> ValueId {
         let int = |m: &mut Maker, lo, hi| m.rng.int(lo, hi) as usize;
         let (batch, queries, keys) = (int(self, 1, 2), int(self, 1, 4), int(self, 1, 5));
@@ -398,18 +423,32 @@ impl Maker {
         let mut inputs = vec![q, k, v];
         if self.rarely(2) {
             let lead = if self.rarely(2) { vec![] } else { vec![batch, 1] };
-            inputs.push(self.input(&[&lead[..], &[queries, keys]].concat()));
+            let shape = [&lead[..], &[queries, keys]].concat();
+            inputs.push(match self.rarely(2) {
+                true => {
+                    let n = shape.iter().product();
+                    let bits = Elems::I((0..n).map(|_| self.rng.int(0, 2).min(1)).collect());
+                    self.constant(Tensor::from_elems(DType::Bool, &shape, &bits).unwrap())
+                }
+                false => self.input(&shape),
+            });
         }
         let counts = if flat { [heads as i64, kv_heads as i64] } else { [0, 0] };
         let mut attrs = Attrs::new().with("q_heads", counts[0]).with("kv_heads", counts[1]);
         if self.rarely(2) {
             attrs = attrs.with("scale", 0.25f64);
         }
-        if self.rarely(6) {
+        if self.rarely(4) {
             attrs = attrs.with("causal", true);
+        }
+        if self.rarely(4) {
+            attrs = attrs.with("window_left", 1i64).with("window_right", 2i64);
         }
         if self.rarely(6) {
             attrs = attrs.with("softcap", 2.0f64);
+        }
+        if self.rarely(4) {
+            attrs = attrs.with("zero_nan", true);
         }
         let name = format!("a{}", self.g.order().len());
         self.g.add(&name, Op::new("attention", attrs).unwrap(), &inputs).unwrap()
@@ -560,7 +599,7 @@ fn joined_parts() {
 #[test]
 fn transposed_convolutions() {
     let (changed, kept) = run_by("phases-by-conv", Maker::transposed, 600);
-    assert!(changed > 200 && kept > 50, "{changed} rewritten, {kept} kept");
+    assert!(changed > 350 && kept > 50, "{changed} rewritten, {kept} kept");
 }
 
 #[test]

@@ -2,10 +2,12 @@
 
 use super::view::{View, input};
 use super::{Rule, Writer};
-use kiln_ir::{Attrs, DType, Dim, IrError, NodeId, ValueId};
+use kiln_ir::{Attrs, DType, Dim, Elems, IrError, NodeId, Tensor, ValueId};
 use kiln_ops::attention::ATTENTION;
 use kiln_ops::matmul::MATMUL;
-use kiln_ops::pointwise::binary::{ADD, MUL};
+use kiln_ops::pointwise::binary::{ADD, DIV, MUL};
+use kiln_ops::pointwise::select::SELECT;
+use kiln_ops::pointwise::unary::TANH;
 use kiln_ops::softmax::SOFTMAX;
 use kiln_ops::transpose::TRANSPOSE;
 
@@ -13,6 +15,8 @@ use kiln_ops::transpose::TRANSPOSE;
 const SHORT: i64 = 128;
 /// Most elements of the scores, which a fused kernel never stores.
 const SCORES: i64 = 1 << 27;
+/// Most pairs of a query and a key that a constant says of whether the query sees the key.
+const PAIRS: i64 = 1 << 22;
 
 pub struct AttentionApart {
     q: ValueId,
@@ -20,8 +24,37 @@ pub struct AttentionApart {
     v: ValueId,
     mask: Option<ValueId>,
     scale: f64,
+    /// The bound of scores by tanh; 0 for none.
+    softcap: f64,
+    seen: Seen,
     softmax_f32: bool,
     sizes: Sizes,
+}
+
+/// The keys that a query sees by its position.
+struct Seen {
+    causal: bool,
+    /// Keys before and after its own position; -1 for all.
+    window: [i64; 2],
+}
+
+impl Seen {
+    /// Whether queries see all keys.
+    fn all(&self) -> bool {
+        !self.causal && self.window == [-1, -1]
+    }
+
+    /// Whether each query sees each key, [queries, keys].
+    fn table(&self, queries: i64, keys: i64) -> Option<Tensor> {
+        let [left, right] = self.window;
+        let sees = |i: i64, j: i64| {
+            let hidden = self.causal && j > i || left >= 0 && i - j > left || right >= 0 && j - i > right;
+            !hidden
+        };
+        let all = (0..queries).flat_map(|i| (0..keys).map(move |j| (i, j)));
+        let shape = [usize::try_from(queries).ok()?, usize::try_from(keys).ok()?];
+        Tensor::from_elems(DType::Bool, &shape, &Elems::I(all.map(|(i, j)| i64::from(sees(i, j))).collect()))
+    }
 }
 
 /// Dimensions, all known.
@@ -69,28 +102,34 @@ impl Rule for AttentionApart {
         let node = view.g.get(root).filter(|n| n.op.is(ATTENTION))?;
         let a = node.op.attrs();
         let others = node.outputs.iter().skip(1).any(|&v| view.is_read(v));
-        let flags = ["causal", "zero_nan", "zero_empty"].iter().any(|name| a.bool(name) != Ok(false));
-        let windows = ["window_left", "window_right"].iter().any(|name| a.int(name) != Ok(-1));
-        let plain = a.float("softcap").ok()? == 0.0 && a.float("hidden_score").ok()? == f64::NEG_INFINITY;
-        if others || flags || windows || !plain || (4..node.inputs.len()).any(|i| input(node, i).is_some()) {
+        let flags = ["zero_nan", "zero_empty"].iter().any(|name| a.bool(name) != Ok(false));
+        if others || flags || (4..node.inputs.len()).any(|i| input(node, i).is_some()) {
             return None;
         }
         let (q, k, v, mask) = (input(node, 0)?, input(node, 1)?, input(node, 2)?, input(node, 3));
         let alike = [k, v].iter().all(|&x| view.g.ty(x).dtype == view.g.ty(q).dtype);
         let sizes = Sizes::of(view, q, k, v, [a.int("q_heads").ok()?, a.int("kv_heads").ok()?])?;
         let long = sizes.size.max(sizes.v_size) > SHORT;
-        // A mask broadcasts to heads of queries, which the products of grouped heads do not keep apart.
+        let hides = a.float("hidden_score").ok()? == f64::NEG_INFINITY;
         let masked = mask.is_none_or(|m| {
-            let whole = view.dims(m).last().and_then(Dim::as_const) == Some(sizes.keys);
-            view.g.ty(m).dtype.is_float() && whole && sizes.groups() == 1 && view.g.ty(m).rank() <= 4
+            let t = view.g.ty(m);
+            let whole = t.dims.last().and_then(Dim::as_const) == Some(sizes.keys);
+            (t.dtype.is_float() || t.dtype == DType::Bool && hides) && whole && t.rank() <= 4
         });
+        let seen = Seen {
+            causal: a.bool("causal").ok()?,
+            window: [a.int("window_left").ok()?, a.int("window_right").ok()?],
+        };
+        let countable = seen.all() || sizes.queries.checked_mul(sizes.keys)? <= PAIRS;
+        let softcap = a.float("softcap").ok()?;
         let scale = match a.float("scale").ok()? {
             0.0 => 1.0 / (sizes.size as f64).sqrt(),
             s => s,
         };
         let softmax_f32 =
             a.bool("softmax_f32").ok()? || mask.is_some_and(|m| view.g.ty(m).dtype == DType::F32);
-        (alike && long && masked).then_some(AttentionApart { q, k, v, mask, scale, softmax_f32, sizes })
+        let found = AttentionApart { q, k, v, mask, scale, softcap, seen, softmax_f32, sizes };
+        (alike && long && masked && countable).then_some(found)
     }
 
     fn write(self, mut w: Writer<'_>, root: NodeId) -> Result<bool, IrError> {
@@ -108,9 +147,34 @@ impl Rule for AttentionApart {
         let mut scores = w.op(MATMUL, Attrs::new().with("trans_b", true), &[q, k])?;
         let of_softmax = if self.softmax_f32 { DType::F32 } else { dtype };
         scores = w.in_type(scores, of_softmax)?;
+        if self.softcap != 0.0 {
+            let cap = w.scalar(self.softcap, of_softmax)?;
+            let bounded = w.op(DIV, Attrs::new(), &[scores, cap])?;
+            let bounded = w.op(TANH, Attrs::new(), &[bounded])?;
+            scores = w.op(MUL, Attrs::new(), &[bounded, cap])?;
+        }
+        // Masks are of the heads of queries.
+        let apart = s.groups() > 1 && (self.mask.is_some() || !self.seen.all());
+        if apart {
+            scores = w.reshape(scores, &[s.batch, s.q_heads, s.queries, s.keys])?;
+        }
         if let Some(mask) = self.mask {
-            let mask = w.in_type(mask, of_softmax)?;
-            scores = w.op(ADD, Attrs::new(), &[scores, mask])?;
+            scores = match w.g.ty(mask).dtype {
+                DType::Bool => hidden(&mut w, mask, scores)?,
+                _ => {
+                    let mask = w.in_type(mask, of_softmax)?;
+                    w.op(ADD, Attrs::new(), &[scores, mask])?
+                }
+            };
+        }
+        if !self.seen.all() {
+            let table = self.seen.table(s.queries, s.keys);
+            let table = table.ok_or_else(|| IrError::Structure("a mask could not be made".into()))?;
+            let table = w.constant(table);
+            scores = hidden(&mut w, table, scores)?;
+        }
+        if apart {
+            scores = w.reshape(scores, &[s.batch, s.kv_heads, s.groups() * s.queries, s.keys])?;
         }
         let weights = w.op(SOFTMAX, Attrs::new().with("axis", -1i64), &[scores])?;
         let weights = w.in_type(weights, dtype)?;
@@ -126,6 +190,12 @@ impl Rule for AttentionApart {
         }
         Ok(w.replace(root, y))
     }
+}
+
+/// Scores of keys that take part, and of the others that of none.
+fn hidden(w: &mut Writer<'_>, part: ValueId, scores: ValueId) -> Result<ValueId, IrError> {
+    let none = w.scalar(f64::NEG_INFINITY, w.g.ty(scores).dtype)?;
+    w.op(SELECT, Attrs::new(), &[part, scores, none])
 }
 
 /// An operand as [batch, heads, length, size]; one head needs no transposition.
