@@ -3,7 +3,9 @@
 use crate::BuildError;
 use crate::progress::Phases;
 use kiln_backend::{Backend, BackendError, Region, Tactic, Target};
-use rayon::prelude::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::thread::Builder;
 use std::time::Duration;
 
 /// Time that a build spent, by kind of work.
@@ -17,9 +19,6 @@ pub struct Spent {
     pub timing: Duration,
 }
 
-/// Kernels for each processor that are compiled before progress is told.
-const ROUND: usize = 4;
-
 /// The blobs of regions by tactics, in order; as many at a time as there are processors.
 pub(crate) fn compile_all(
     backend: &dyn Backend,
@@ -27,16 +26,47 @@ pub(crate) fn compile_all(
     jobs: &[(&Region, &Tactic)],
     progress: &mut Phases<'_>,
 ) -> Result<Vec<Result<Vec<u8>, BackendError>>, BuildError> {
-    let mut blobs = Vec::with_capacity(jobs.len());
     if jobs.is_empty() {
-        return Ok(blobs);
+        return Ok(Vec::new());
     }
     let phase = progress.start("compiling kernels", jobs.len())?;
-    for round in jobs.chunks(ROUND * rayon::current_num_threads()) {
-        let one = |(region, tactic): &(&Region, &Tactic)| backend.compile(region, tactic, target);
-        blobs.par_extend(round.par_iter().with_max_len(1).map(one));
-        round.iter().try_for_each(|_| progress.step())?;
-    }
+    let mut blobs: Vec<_> =
+        jobs.iter().map(|_| Err(BackendError::Internal("a kernel was skipped".into()))).collect();
+    let next = AtomicUsize::new(0);
+    let compile = |results: Sender<Compiled>| {
+        while let Some((at, (region, tactic))) = take(jobs, &next) {
+            // Nobody receives any more once a build is cancelled.
+            if results.send((at, backend.compile(region, tactic, target))).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let (sender, receiver) = mpsc::channel();
+        for _ in 0..rayon::current_num_threads().min(jobs.len()) {
+            let (compile, own) = (&compile, sender.clone());
+            if Builder::new().spawn_scoped(scope, move || compile(own)).is_err() {
+                // Without further threads this one compiles.
+                compile(sender.clone());
+                break;
+            }
+        }
+        drop(sender);
+        for (at, blob) in receiver {
+            blobs[at] = blob;
+            progress.step()?;
+        }
+        Ok::<(), BuildError>(())
+    })?;
     progress.finish(phase);
     Ok(blobs)
+}
+
+/// A compiled kernel with the position of its job.
+type Compiled = (usize, Result<Vec<u8>, BackendError>);
+
+/// The next job that no thread has taken, with its position.
+fn take<T: Copy>(jobs: &[T], next: &AtomicUsize) -> Option<(usize, T)> {
+    let at = next.fetch_add(1, Ordering::Relaxed);
+    Some((at, *jobs.get(at)?))
 }
