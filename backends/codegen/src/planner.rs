@@ -144,6 +144,7 @@ pub fn operands(site: &Site<'_>, lanes: Vec<u32>) -> Result<KernelOperands, Back
         moves: site.moves.iter().map(positions).collect(),
         extras: extras.ok_or_else(lost)?,
         extra_shapes: extra_shapes.ok_or_else(lost)?,
+        extra_slices: site.slices.iter().map(|at| at.map(|k| k as u32)).collect(),
         lanes,
         insert: site.insert.map(|(k, _)| k as u32),
         side: site.side.map(|(k, _)| k as u32),

@@ -20,6 +20,25 @@ pub fn is_view(graph: &Graph, n: &Node) -> bool {
     inner && as_they_lie && readers.all(|(_, r)| r.op.is_pointwise())
 }
 
+/// Whether it is a slice by constant bounds, forward and without gaps, of a value from outside that the region's pointwise operators
+/// alone read: these can read its input in its place.
+pub fn is_read_through(graph: &Graph, n: &Node) -> bool {
+    let (&[y], true) = (&n.outputs[..], n.op.is(SLICE)) else { return false };
+    let known = |i: usize| n.inputs.get(i).copied().flatten().map(|v| graph.value(v).fact.as_const());
+    let bounds = (1..3).all(|i| known(i).flatten().is_some());
+    let axes = known(3).is_none_or(|t| t.is_some());
+    let steps = known(4).is_none_or(|t| t.is_some_and(|t| t.to_i64().iter().all(|&s| s == 1)));
+    let outside = |v: ValueId| graph.inputs.contains(&v) && graph.ty(v).dtype.bits() >= 8;
+    let mut readers = graph.nodes().filter(|(_, r)| r.inputs.contains(&Some(y))).peekable();
+    let inner = !graph.outputs.contains(&y) && readers.peek().is_some();
+    inner
+        && bounds
+        && axes
+        && steps
+        && n.inputs.first().copied().flatten().is_some_and(outside)
+        && readers.all(|(_, r)| r.op.is_pointwise())
+}
+
 /// Whether the result of a slice is the first elements of its input.
 fn is_prefix(graph: &Graph, n: &Node) -> bool {
     let ints = |i: usize| {

@@ -2,7 +2,7 @@
 
 pub use crate::cx::Cx;
 pub use crate::refusal::{op_error, unsupported};
-use crate::reshapes::{is_on_host, is_view};
+use crate::reshapes::{is_on_host, is_read_through, is_view};
 use crate::views::chain;
 use crate::{Dialect, Kernel, Views, side};
 use kiln_backend::{BackendError, Target};
@@ -25,6 +25,8 @@ pub struct Site<'a> {
     pub extras: Vec<ValueId>,
     /// Value for each extra whose shape decides how its elements are read: the extra itself, or a view of it.
     pub lies: Vec<ValueId>,
+    /// The slice, for each extra that is read through one: its position among the nodes.
+    pub slices: Vec<Option<usize>>,
     /// Moves in front of the anchor's inputs that its kernel reads through: for each input, positions among the nodes, the
     /// first one first. Empty where there are none at all.
     pub moves: Vec<Vec<usize>>,
@@ -57,6 +59,7 @@ impl<'a> Site<'a> {
             side: side::find(graph, &all).map(|k| (k, all[k])),
             extras: Vec::new(),
             lies: Vec::new(),
+            slices: Vec::new(),
             moves: Vec::new(),
             rows: true,
             insert: None,
@@ -111,21 +114,30 @@ impl<'a> Site<'a> {
         self.dialect.reshapes && (is_view(self.graph, n) || is_on_host(self.graph, n))
     }
 
-    /// The position of the node that is neither pointwise nor a view of an operand of the expression; of several the only one
-    /// that does not move data, as the others may be moves in front of it.
+    /// The position of the node that is neither pointwise nor a view of an operand of the expression. Of several it is the only one
+    /// that does not move data, as the others may be moves in front of it. Of moves it is the one that the expression does not read through, or
+    /// the first whose result has the shape of the region's.
     fn find_anchor(&self, all: &[&Node]) -> Result<Option<usize>, BackendError> {
         let anchors = |&k: &usize| !all[k].op.is_pointwise() && !self.is_silent(all[k]) && !self.is_side(k);
         let found: Vec<usize> = (0..all.len()).filter(anchors).collect();
         let computes = |k: &&usize| !all[**k].op.movement().is_addressable();
         let mut computing = found.iter().filter(computes);
-        match (&found[..], computing.next(), computing.next()) {
-            ([] | [_], ..) => Ok(found.first().copied()),
-            (_, Some(&anchor), None) => Ok(Some(anchor)),
-            (_, _, other) => {
+        let mut moving = found.iter().filter(|k| !self.is_cut(all[**k]));
+        let like = self.result().map(|y| &self.graph.ty(y).dims);
+        let whole = |k: &&usize| all[**k].outputs.first().map(|&v| &self.graph.ty(v).dims) == like;
+        match (computing.next(), computing.next(), moving.next(), moving.next()) {
+            (Some(&anchor), None, ..) | (None, _, Some(&anchor), None) => Ok(Some(anchor)),
+            (None, _, None, _) => Ok(found.iter().find(whole).copied()),
+            (_, other, ..) => {
                 let other = other.or(found.last()).map_or("", |&k| all[k].op.name());
                 unsupported(format!("two operators of one kernel that are not pointwise: {other}"))
             }
         }
+    }
+
+    /// Whether a node is a slice through which the expression reads an operand.
+    fn is_cut(&self, n: &Node) -> bool {
+        is_read_through(self.graph, n) && !self.is_silent(n)
     }
 
     /// Finds the moves in front of the anchor's inputs, and says how many there are.
@@ -145,8 +157,11 @@ impl<'a> Site<'a> {
         let covered: HashSet<usize> = moves.iter().flatten().copied().collect();
         let own = |n: &Node| n.outputs.iter().any(|v| self.graph.outputs.contains(v));
         for (k, n) in all.iter().enumerate() {
-            let stays =
-                k != at && n.op.movement().is_addressable() && !self.is_silent(n) && !covered.contains(&k);
+            let stays = k != at
+                && n.op.movement().is_addressable()
+                && !self.is_silent(n)
+                && !self.is_cut(n)
+                && !covered.contains(&k);
             if stays || covered.contains(&k) && own(n) {
                 return unsupported("a move that is read elsewhere");
             }
@@ -187,7 +202,7 @@ impl<'a> Site<'a> {
         };
         let position = self.anchor.map_or(0, |(k, _)| k);
         let mut values: Vec<ValueId> = first.into_iter().collect();
-        let mut extras = Vec::new();
+        let (mut extras, mut slices) = (Vec::new(), Vec::new());
         for (k, (_, n)) in self.graph.nodes().enumerate().filter(|(_, (_, n))| n.op.is_pointwise()) {
             if k < position && first.is_some() {
                 return unsupported("pointwise operators before the anchor");
@@ -196,8 +211,8 @@ impl<'a> Site<'a> {
                 if values.contains(&v) {
                     continue;
                 }
-                let view =
-                    self.graph.producer(v).filter(|(_, n)| self.dialect.reshapes && is_view(self.graph, n));
+                let through = |n: &Node| self.is_cut(n) || self.dialect.reshapes && is_view(self.graph, n);
+                let view = self.graph.producer(v).filter(|(_, n)| through(n));
                 let base = view.map_or(Some(v), |(_, n)| n.inputs.first().copied().flatten());
                 let outside =
                     |v: &ValueId| matches!(self.graph.value(*v).source, Source::Input | Source::Weight(_));
@@ -212,6 +227,8 @@ impl<'a> Site<'a> {
                 }
                 values.push(v);
                 extras.push(base);
+                let cut = view.filter(|(_, n)| self.is_cut(n));
+                slices.push(cut.and_then(|(id, _)| self.graph.nodes().position(|(other, _)| other == id)));
             }
         }
         let types: Vec<DType> = values.iter().map(|&v| self.graph.ty(v).dtype).collect();
@@ -226,6 +243,7 @@ impl<'a> Site<'a> {
         self.fused = Some(b.finish(result, self.graph.ty(output).dtype));
         self.lies = values.split_off(usize::from(first.is_some()));
         self.extras = extras;
+        self.slices = slices;
         Ok(())
     }
 

@@ -343,7 +343,7 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
     }
     s.push_str(") const {\n");
     let reaches: Vec<_> = reach::reaches(site).into_iter().enumerate().collect();
-    s += &reach::offsets(&reaches, false);
+    s += &reach::offsets(site, &reaches, false);
     let mut given: Vec<String> = Vec::new();
     if first == 1 {
         given.push(anchored(site, 0, "v"));
@@ -384,7 +384,7 @@ fn pack_entry(site: &Site<'_>, k: usize, t: DType) -> String {
     let whole = match strided(site) {
         _ if !keeps_eights(site) => "false",
         false => "true",
-        true => "word(extras_at) == 0u || word(extras_at + word(extras_at)) % 8u == 0u",
+        true => reach::IN_ONE_ROW,
     };
     format!(
         "{}DEV void main{k}(u32 t) const {{\n    const u32 at = t * {PACK}u;\n    if (({whole}) && at + {PACK}u <= extent) {{\n        const auto \

@@ -2,7 +2,7 @@
 
 use crate::checks;
 use crate::device::{Device, Range};
-use crate::extras::extra_words;
+use crate::extras::{Extra, Part, extra_words};
 use crate::loaded::Loaded;
 use crate::memory::Memory;
 use crate::step::{Kernels, StepKernel};
@@ -232,7 +232,17 @@ impl<'a, D: Launches> Planner<'a, D> {
             let s = self.shapes.shape(v);
             s.ok_or_else(|| BackendError::Internal("the shape of an operand is not known".into()))
         };
-        let own = k.extra_shapes.iter().map(|&v| shape(v)).collect::<Result<Vec<_>, _>>()?;
+        let mut own = Vec::with_capacity(k.extra_shapes.len());
+        for (i, &v) in k.extra_shapes.iter().enumerate() {
+            let slice =
+                k.extra_slices.get(i).copied().flatten().and_then(|n| self.loaded.program.graph.get(n));
+            let part = slice.map(|node| {
+                let facts: Vec<Option<&Fact>> =
+                    node.inputs.iter().map(|v| v.map(|v| self.shapes.fact(v))).collect();
+                Part::of(&facts)
+            });
+            own.push(Extra { shape: shape(v)?, part: part.transpose()? });
+        }
         extra_words(&shape(out)?, &own)
     }
 }

@@ -56,6 +56,8 @@ pub struct StepKernel<C> {
     pub extras: Vec<ValueId>,
     /// The value whose shape says how each of them is read.
     pub extra_shapes: Vec<ValueId>,
+    /// The slice that each of them is read through.
+    pub extra_slices: Vec<Option<NodeId>>,
     /// Values that are stored, with their types.
     pub stored: Vec<(ValueId, DType)>,
     /// The part of stored output 0 that the kernel computes, if that is not all of it.
@@ -124,6 +126,8 @@ impl<C> StepKernel<C> {
         };
         let extras: Option<Vec<ValueId>> = operands.extras.iter().map(|&at| input(at)).collect();
         let shapes: Option<Vec<ValueId>> = operands.extra_shapes.iter().map(value).collect();
+        let slices = operands.extra_slices.iter().map(|at| at.map(id).transpose());
+        let extra_slices = slices.collect::<Result<_, _>>()?;
         let insert = operands.insert.map(id).transpose()?.and_then(|n| graph.get(n));
         let part =
             insert.map(|n| n.inputs.get(1).copied().flatten().ok_or_else(|| lost(step))).transpose()?;
@@ -146,6 +150,7 @@ impl<C> StepKernel<C> {
             results,
             extras: extras.ok_or_else(|| lost(step))?,
             extra_shapes: shapes.ok_or_else(|| lost(step))?,
+            extra_slices,
             operands,
             random: node.is_some_and(|n| kiln_ops::generate::random::is_fresh(&n.op)),
             assertion: node
@@ -171,6 +176,7 @@ impl<C> StepKernel<C> {
             results: Vec::new(),
             extras: Vec::new(),
             extra_shapes: Vec::new(),
+            extra_slices: Vec::new(),
             stored: Vec::new(),
             part: None,
             wanted: Vec::new(),

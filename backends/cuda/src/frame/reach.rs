@@ -2,7 +2,7 @@
 //! known when the source is written, and takes no division.
 
 use kiln_codegen::site::Site;
-use kiln_ir::{DType, Dim};
+use kiln_ir::{DType, Dim, ValueId};
 use std::fmt::Write;
 
 /// Place of the operand's element for an element of the result.
@@ -51,7 +51,16 @@ impl Reach {
 pub fn reaches(site: &Site<'_>) -> Vec<Reach> {
     let Some(result) = site.result() else { return vec![Reach::Strided; site.extras.len()] };
     let out = &site.graph.ty(result).dims;
-    site.extras.iter().map(|&v| reach(&site.graph.ty(v).dims, out)).collect()
+    let of = |(k, &v): (usize, &ValueId)| match sliced(site, k) {
+        true => Reach::Strided,
+        false => reach(&site.graph.ty(v).dims, out),
+    };
+    site.extras.iter().enumerate().map(of).collect()
+}
+
+/// Whether an extra is read through a slice.
+fn sliced(site: &Site<'_>, k: usize) -> bool {
+    site.slices.get(k).is_some_and(Option::is_some)
 }
 
 fn reach(own: &[Dim], out: &[Dim]) -> Reach {
@@ -79,6 +88,9 @@ fn reach(own: &[Dim], out: &[Dim]) -> Reach {
     if own.len() <= out.len() { Reach::Same } else { Reach::Strided }
 }
 
+/// Whether eight neighbours of the result, from `at` on, are in one row of the dimensions by which operands are found.
+pub const IN_ONE_ROW: &str = "word(extras_at) == 0u || at % word(extras_at + word(extras_at)) + 8u <= word(extras_at + word(extras_at))";
+
 /// Whether there are operands whose elements beside eight neighbours take a loop to find.
 pub fn strided(site: &Site<'_>) -> bool {
     reaches(site).into_iter().any(|r| r.of_eight() == Reach::Strided)
@@ -86,7 +98,7 @@ pub fn strided(site: &Site<'_>) -> bool {
 
 /// Statements that define the offset `o<k>` of those extras, by position, for the result's element `at`. With
 /// `steps` they define the step `s<k>` to the next one of those that are strided.
-pub fn offsets(extras: &[(usize, Reach)], steps: bool) -> String {
+pub fn offsets(site: &Site<'_>, extras: &[(usize, Reach)], steps: bool) -> String {
     let mut s = String::new();
     for (k, r) in extras {
         if let Some(o) = r.offset() {
@@ -99,7 +111,15 @@ pub fn offsets(extras: &[(usize, Reach)], steps: bool) -> String {
     }
     s += "    const u32 base = extras_at;\n    const u32 rank = word(base);\n    u32 rest = at;\n";
     for k in looked() {
-        let _ = writeln!(s, "    u32 o{k} = rank == 0u ? at : 0u;");
+        let offset = match sliced(site, k) {
+            // Offsets stand behind the strides of all extras.
+            true => {
+                let before = (0..k).filter(|&k| sliced(site, k)).count();
+                format!("word(base + rank * {}u + {}u) + ", site.extras.len() + 1, before + 1)
+            }
+            false => String::new(),
+        };
+        let _ = writeln!(s, "    u32 o{k} = {offset}(rank == 0u ? at : 0u);");
         if steps {
             let _ = writeln!(s, "    const u32 s{k} = rank == 0u ? 1u : word(base + rank * {}u);", k + 2);
         }

@@ -31,16 +31,16 @@ pub fn emit(site: &Site<'_>, j: usize, t: DType) -> String {
     s
 }
 
-/// `emit<j>_any(at, v)` stores eight neighbours that start at a multiple of eight, and may lie in several rows of the output's last
-/// dimension: one by one where that dimension is not a multiple of eight and operands are read by strides.
+/// `emit<j>_any(at, v)` stores eight neighbours that start at a multiple of eight, and may be in several rows of the output's last
+/// dimension: one by one where they are, and operands are read by strides.
 pub fn emit_any(site: &Site<'_>, j: usize) -> String {
     let of = register(site.out_dtype(j));
     let run = format!("emit{j}_run(at, v);");
     let body = match reach::strided(site) {
         false => run,
         true => format!(
-            "const u32 rank = word(extras_at);\n    if (rank == 0u || word(extras_at + rank) % 8u == 0u) {{ {run} }} else {{ \
-             for (u32 i = 0u; i < 8u; i++) {{ emit{j}(at + i, v[i]); }} }}"
+            "if ({}) {{ {run} }} else {{ for (u32 i = 0u; i < 8u; i++) {{ emit{j}(at + i, v[i]); }} }}",
+            reach::IN_ONE_ROW
         ),
     };
     format!("DEV void emit{j}_any(u32 at, const {of}* v) const {{\n    {body}\n}}\n")
@@ -157,7 +157,7 @@ fn part(site: &Site<'_>, name: &str, read: &str, extras: &[(usize, Reach)]) -> S
         };
     }
     let _ = writeln!(s, "}};\ntemplate <bool EVEN> DEV {name} {read}(u32 at) const {{\n    {name} f;");
-    s += &reach::offsets(extras, true);
+    s += &reach::offsets(site, extras, true);
     for &(k, reach) in extras {
         let step = match reach {
             Reach::Same | Reach::Tail(_) => "1u".to_owned(),

@@ -259,7 +259,7 @@ fn view(k: usize, rank: usize, before: u32, t: DType) -> String {
 }
 
 /// `fn finish(at: u32, a0: value) -> value`, or without `a0` if there is no anchor. The words from `args[1]` on are
-/// the rank of the output, its dimensions, and strides of every extra; rank 0 says that all lie like the output.
+/// the rank of the output, its dimensions, strides of every extra, and offsets of slices; rank 0 says that all are laid out like the output.
 fn finish(site: &Site<'_>) -> Result<String, BackendError> {
     let Some(e) = &site.fused else { return Ok(String::new()) };
     let first = usize::from(site.anchor.is_some());
@@ -271,7 +271,14 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
     if !site.extras.is_empty() {
         s.push_str("    let base = args[1];\n    let rank = args[base];\n    var rest = at;\n");
         for k in 0..site.extras.len() {
-            let _ = writeln!(s, "    var o{k} = select(0u, at, rank == 0u);");
+            // Offsets of slices stand behind the strides of all extras.
+            let sliced = |k: &usize| site.slices.get(*k).is_some_and(Option::is_some);
+            let before = (0..k).filter(sliced).count();
+            let offset = match sliced(&k) {
+                true => format!("args[base + rank * {}u + {}u] + ", site.extras.len() + 1, before + 1),
+                false => String::new(),
+            };
+            let _ = writeln!(s, "    var o{k} = {offset}select(0u, at, rank == 0u);");
         }
         s.push_str("    for (var d = rank; d > 0u; d--) {\n        let n = args[base + d];\n        let c = rest % n;\n");
         s.push_str("        rest = rest / n;\n");

@@ -32,6 +32,10 @@ pub struct KernelOperands {
     /// output.
     #[n(6)]
     pub insert: Option<u32>,
+    /// The slice that each of the further operands is read through, among the nodes.
+    #[n(9)]
+    #[cbor(default)]
+    pub extra_slices: Vec<Option<u32>>,
     /// The reduction of the rows of the first output that is stored as the second one, among the nodes.
     #[n(8)]
     pub side: Option<u32>,

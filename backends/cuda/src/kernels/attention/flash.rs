@@ -181,7 +181,7 @@ pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     let (file, entry) =
         if tile.groups { ("attention/wgmma", "flash_wgmma") } else { ("attention/flash", "flash") };
     // A warpgroup that copies lends its registers, of which a block has all.
-    // Where keys are kept as well, the compiler would rather spill than let fewer blocks run beside each other.
+    // Where keys are stored as well, the compiler spills registers unless it may let a multiprocessor hold a single block.
     let beside = tile.resident().or(present(site).then_some(1)).map(|n| n as u32);
     let mut entries = vec![Entry::Blocks(Blocks { beside, ..Blocks::of(entry, tile.threads() as u32) })];
     entries.extend(split.then_some(Entry::Element(0, "merged")));
