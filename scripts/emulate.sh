@@ -31,7 +31,7 @@ echo "KILN_EMULATOR_SEED=$KILN_EMULATOR_SEED"
 
 run() { echo "== $*"; cargo test --workspace --quiet --test "$1" -- "${@:2}"; }
 # Every operator, and every family of tiles.
-KILN_SAMPLE=${KILN_SAMPLE:-61} run op_suite --exact cuda_backend
+KILN_SAMPLE=${KILN_SAMPLE:-97} run op_suite --exact cuda_backend
 for tiles in tensor_cores flash_attention recurrent; do
     KILN_SAMPLE=${KILN_SAMPLE:-199} run "$tiles" agree_with_the_oracle
 done
@@ -42,7 +42,7 @@ run network_layers --exact on_cuda
 run host_layers cuda
 run debug_tensors --exact states_on_cuda
 run io_formats cuda
-KILN_QUANTIZED_CASES=${KILN_QUANTIZED_CASES:-20} run quantized cuda
+KILN_QUANTIZED_CASES=${KILN_QUANTIZED_CASES:-12} run quantized cuda
 run weight_codes cuda
 run fourier short_transforms frames_of directions_axes
 run streamed_weights

@@ -15,10 +15,10 @@ export KILN_REQUIRE_CHROMIUM=1
 case $(uname -m) in
     x86_64 | aarch64) export KILN_REQUIRE_NVRTC=1 KILN_NVRTC=$PWD/.cache/nvrtc ;;
 esac
-# One of four cases of the ONNX suite on the oracle and on wgpu, where all take long; 1 runs all of them.
-export KILN_ONNX_PART=${KILN_ONNX_PART:-4}
-# One of four CUDA kernels is compiled; which ones follows from the commit. KILN_KERNEL_PART=1 compiles all.
-export KILN_KERNEL_PART=${KILN_KERNEL_PART:-4}
+# One of six cases of the ONNX suite on the oracle and on wgpu, where all take long; 1 runs all of them.
+export KILN_ONNX_PART=${KILN_ONNX_PART:-6}
+# One of eight CUDA kernels is compiled; which ones follows from the commit. KILN_KERNEL_PART=1 compiles all.
+export KILN_KERNEL_PART=${KILN_KERNEL_PART:-8}
 export KILN_KERNEL_SEED=${KILN_KERNEL_SEED:-$((0x$(git rev-parse --short=7 HEAD 2>/dev/null | cut -c1-7 || echo 0)))}
 # Memory that nothing has been written to holds NaN, so that reading it shows.
 export KILN_POISON=1

@@ -126,11 +126,13 @@ def test_effort_of_the_search():
             timed(**{option: 0})
     assert timed(timing_cache=usual.times).report.timed == 0
     assert timed(timing_cache=usual.times, share_times=False).report.timed > 0
-    counts = [
-        {len(c["samples"]) for line in built.times.splitlines()[1:] for c in json.loads(line)["candidates"].values()}
+    # Samples of each tactic, by problem; after two samples those that are far slower than the best are left.
+    ones, threes = (
+        [[len(c["samples"]) for c in json.loads(line)["candidates"].values()] for line in built.times.splitlines()[1:]]
         for built in (usual, timed(samples=3))
-    ]
-    assert counts == [{1}, {3}]
+    )
+    assert {n for counts in ones for n in counts} == {1}
+    assert {max(counts) for counts in threes} == {3} and {n for counts in threes for n in counts} <= {2, 3}
     assert len(build(fuse=False).report.steps) > len(build().report.steps)
 
 
