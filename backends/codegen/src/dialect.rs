@@ -32,6 +32,8 @@ pub struct Dialect {
     /// May an expression read extras through reshapes and prefixes of the region, and may the region have shapes that the
     /// host alone reads?
     pub reshapes: bool,
+    /// Neighbours of a row that an expression reads at once; those of several rows are read one by one.
+    pub at_once: usize,
     /// Whether kernels can count positions in an input in 64 bits (`limits.rs`).
     pub far: bool,
 }

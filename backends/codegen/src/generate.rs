@@ -332,6 +332,7 @@ mod tests {
         generic: &[],
         spans: None,
         reshapes: false,
+        at_once: 1,
         far: false,
     };
 

@@ -39,6 +39,14 @@ pub fn is_read_through(graph: &Graph, n: &Node) -> bool {
         && readers.all(|(_, r)| r.op.is_pointwise())
 }
 
+/// Elements of a slice's result that are neighbours in its input, if they are known: those from the last axis on that it cuts.
+pub fn neighbours(graph: &Graph, n: &Node) -> Option<usize> {
+    let (x, y) = (n.inputs.first().copied().flatten()?, *n.outputs.first()?);
+    let (from, to) = (graph.ty(x).static_dims()?, graph.ty(y).static_dims()?);
+    let cut = from.iter().zip(&to).rposition(|(a, b)| a != b).unwrap_or(0);
+    Some(to.iter().skip(cut).product())
+}
+
 /// Whether the result of a slice is the first elements of its input.
 fn is_prefix(graph: &Graph, n: &Node) -> bool {
     let ints = |i: usize| {

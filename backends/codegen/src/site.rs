@@ -2,7 +2,7 @@
 
 pub use crate::cx::Cx;
 pub use crate::refusal::{op_error, unsupported};
-use crate::reshapes::{is_on_host, is_read_through, is_view};
+use crate::reshapes::{is_on_host, is_read_through, is_view, neighbours};
 use crate::views::chain;
 use crate::{Dialect, Kernel, Views, side};
 use kiln_backend::{BackendError, Target};
@@ -10,6 +10,9 @@ use kiln_ir::expr::{Builder, Expr};
 use kiln_ir::{DType, Graph, Node, Op, Source, ValueId};
 use kiln_ops::slice::insert::INSERT_SLICE;
 use std::collections::{HashMap, HashSet};
+
+/// Groups of neighbours of a row, of which few are in two rows.
+const MANY: usize = 32;
 
 /// A region, analysed.
 #[derive(Clone)]
@@ -135,9 +138,13 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Whether a node is a slice through which the expression reads an operand.
+    /// Whether a node is a slice through which the expression reads an operand: where its neighbours in memory are mostly read at once.
     fn is_cut(&self, n: &Node) -> bool {
-        is_read_through(self.graph, n) && !self.is_silent(n)
+        let at_once = self.dialect.at_once;
+        let fits = |run: usize| run.is_multiple_of(at_once) || run >= MANY * at_once;
+        is_read_through(self.graph, n)
+            && !self.is_silent(n)
+            && (at_once == 1 || neighbours(self.graph, n).is_some_and(fits))
     }
 
     /// Finds the moves in front of the anchor's inputs, and says how many there are.

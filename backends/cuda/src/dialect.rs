@@ -15,6 +15,7 @@ pub static CUDA: Dialect = Dialect {
     generic: FAMILIES,
     spans: None,
     reshapes: false,
+    at_once: 8,
     far: true,
 };
 

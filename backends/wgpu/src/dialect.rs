@@ -18,6 +18,7 @@ pub static WGSL: Dialect = Dialect {
     launch_code: env!("KILN_LAUNCH_CODE"),
     spans: Some(state),
     reshapes: true,
+    at_once: 1,
     far: false,
 };
 
