@@ -110,8 +110,8 @@ fn gcd(a: i64, b: i64) -> i64 {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a failed test panics")]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
     use super::*;
 
     fn axis([n, kernel, stride, dilation]: [i64; 4], [begin, size]: [i64; 2]) -> window::Axis<i64> {
