@@ -58,38 +58,78 @@ template <class K> struct Stores {
         return (Tile::SPREAD || product.cols % 8u == 0u) && To::even(k);
     }
 
-    // Operands of all sums of a lane.
+    // Operands that are the same for all rows, of eight neighbouring columns.
+    struct Columns : Biases<K>, To::Across {
+        DEV void read(const K& k, const Product& product, const Place& place, u32 c) {
+            if constexpr (Tile::SPLIT == 1u) {
+                const u32 col = place.col + c * 32u < product.cols ? place.col + c * 32u : 0u;
+                static_cast<Biases<K>&>(*this) = Biases<K>::read(k, col);
+                static_cast<typename To::Across&>(*this) = To::fetch_columns(k, col);
+            }
+        }
+    };
+
+    // Whether those of a chunk are read before the one in front is stored, and those of the first before the products.
+    static constexpr u32 COLUMN_WORDS = sizeof(Columns) / 4u;
+    static constexpr bool SOON =
+        COLUMN_WORDS > 0u && COLUMN_WORDS <= 16u && PARTS * T::SUMS + (AHEAD ? AHEAD_WORDS : 0u) + 2u * COLUMN_WORDS + OTHERS <= REGISTERS && !K::ONE_BY_ONE;
+
+    // Operands of columns on their way. They are words until they are needed: halves would be taken apart, and waited for, at once.
+    struct Coming {
+        u32 words[SOON ? COLUMN_WORDS : 1u];
+
+        DEV void read(const K& k, const Product& product, const Place& place, u32 c) {
+            if constexpr (SOON) {
+                Columns columns;
+                columns.read(k, product, place, c);
+                memcpy(words, &columns, sizeof words);
+            }
+        }
+
+        DEV Columns here() {
+            Columns columns;
+            if constexpr (SOON) {
+#pragma unroll
+                for (u32 i = 0u; i < COLUMN_WORDS; i++) {
+                    asm volatile("" : "+r"(words[i]));
+                }
+                memcpy(&columns, words, sizeof words);
+            }
+            return columns;
+        }
+    };
+
+    // Operands of all sums of a lane, and of its first columns.
     struct Ahead {
         typename To::Beside beside[AHEAD ? PIECES : 1u];
+        Coming columns;
 
         DEV Ahead(const K& k, const Product& product, const TilePlace& tile, u32 line) {
-            if constexpr (AHEAD) {
+            if constexpr (AHEAD || SOON) {
                 const Place place(product, tile, line);
                 const bool runs = by_runs(k, product);
+                if (SOON && runs) {
+                    columns.read(k, product, place, 0u);
+                }
+                if constexpr (AHEAD) {
 #pragma unroll
-                for (u32 n = 0u; n < PIECES; n++) {
-                    const u32 c = n / 2u % CHUNKS;
-                    const u32 e = n / 2u / CHUNKS * 2u + n % 2u;
-                    if (runs) {
-                        beside[n] = To::fetch_sums(k, place.inside(product, c, e) ? place.of(product, c, e) : 0u);
+                    for (u32 n = 0u; n < PIECES; n++) {
+                        const u32 c = n / 2u % CHUNKS;
+                        const u32 e = n / 2u / CHUNKS * 2u + n % 2u;
+                        if (runs) {
+                            beside[n] = To::fetch_sums(k, place.inside(product, c, e) ? place.of(product, c, e) : 0u);
+                        }
                     }
                 }
             }
         }
     };
 
-    // Operands that sums of 32 columns of a part of a lane are stored with, for LINES of its two rows.
+    // Other operands of sums of 32 columns of a part of a lane, for LINES of its two rows.
     struct Chunk {
-        Biases<K> biases;
-        typename To::Across across;
         typename To::Beside beside[LINES];
 
         DEV void read(const K& k, const Product& product, const Place& place, u32 c, u32 first) {
-            if (Tile::SPLIT == 1u && first % 2u == 0u) {
-                const u32 col = place.col + c * 32u < product.cols ? place.col + c * 32u : 0u;
-                biases = Biases<K>::read(k, col);
-                across = To::fetch_columns(k, col);
-            }
             if constexpr (!AHEAD) {
 #pragma unroll
                 for (u32 e = 0u; e < LINES; e++) {
@@ -99,16 +139,20 @@ template <class K> struct Stores {
         }
     };
 
-    // The sums of a chunk, of those of all parts.
-    DEV static void pick(Sum (&own)[16], const typename T::Sums& sum, u32 chunk) {
+    // The sums of a chunk, of COUNT from number FIRST on. By branches: a choice between registers takes an instruction for each.
+    template <u32 FIRST = 0u, u32 COUNT = PARTS * CHUNKS> DEV static void pick(Sum (&own)[16], const typename T::Sums& sum, u32 chunk) {
+        if constexpr (COUNT == 1u) {
 #pragma unroll
-        for (u32 n = 0u; n < PARTS * CHUNKS; n++) {
-            if (chunk == n) {
-#pragma unroll
-                for (u32 i = 0u; i < 16u; i++) {
-                    own[i] = sum[n / CHUNKS][n % CHUNKS * 16u + i];
+            for (u32 i = 0u; i < 16u; i++) {
+                own[i] = sum[FIRST / CHUNKS][FIRST % CHUNKS * 16u + i];
+                if constexpr (K::LOOPED) {
+                    settle(own[i]);
                 }
             }
+        } else if (chunk < FIRST + COUNT / 2u) {
+            pick<FIRST, COUNT / 2u>(own, sum, chunk);
+        } else {
+            pick<FIRST + COUNT / 2u, COUNT - COUNT / 2u>(own, sum, chunk);
         }
     }
 
@@ -119,6 +163,7 @@ template <class K> struct Stores {
         const Place place(product, tile, line);
         const bool runs = by_runs(k, product);
         Chunk with, next;
+        Coming coming = ahead.columns;
         if (EARLY_CHUNKS > 0u && runs) {
             next.read(k, product, place, 0u, 0u);
         }
@@ -126,6 +171,13 @@ template <class K> struct Stores {
         for (u32 n = 0u; n < PARTS * CHUNKS; n++) {
             const u32 c = n % CHUNKS;
             with = next;
+            Columns columns = coming.here();
+            if (runs && n + 1u < PARTS * CHUNKS) {
+                coming.read(k, product, place, (n + 1u) % CHUNKS);
+            }
+            if (runs && !SOON) {
+                columns.read(k, product, place, c);
+            }
             if (EARLY_CHUNKS > 0u && runs && n + 1u < PARTS * CHUNKS) {
                 next.read(k, product, place, (n + 1u) % CHUNKS, (n + 1u) / CHUNKS * 2u);
             }
@@ -143,7 +195,7 @@ template <class K> struct Stores {
                     const u32 at = place.of(product, c, e);
                     if (runs) {
                         const auto& beside = AHEAD ? ahead.beside[AHEAD ? n * 2u + h : 0u] : with.beside[h % LINES];
-                        To::put(k, tile.part, all, at, v, with.biases, with.across, beside);
+                        To::put(k, tile.part, all, at, v, columns, columns, beside);
                     } else {
                         put_some(k, tile.part, all, at, v, place.col + c * 32u, product.cols);
                     }

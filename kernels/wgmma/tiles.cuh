@@ -103,21 +103,26 @@ template <class Tile> struct WgmmaTiles {
         }
     }
 
-    // Starts the products of the next steps, and waits for all but those of the last one.
+    // Starts the products of the next steps, and waits for all but those of the last one. Apart from the sums all numbers are those of
+    // the warp.
     DEV static void multiply_steps(Sums& sum, u32 steps, u32 stage, u32 parity, u32 line) {
+        constexpr u32 APART = Tile::ACROSS_B ? 512u : 1u;
+        const u32 first_a = uniform(descriptor_low(stage_at(0u) + line * 128u, 1u));
+        const u32 first_b = uniform(descriptor_low(stage_at(0u) + BYTES_A, APART));
         u32 last = 0u;
+#pragma unroll 1
         for (u32 step = 0u; step < steps; step++) {
             barrier_wait(full(stage), parity);
-            const u32 a = stage_at(stage) + line * 128u;
-            const u32 b = stage_at(stage) + BYTES_A;
+            const u32 a = first_a + stage * (STAGE / 16u);
+            const u32 b = first_b + stage * (STAGE / 16u);
             settle_all(sum);
             asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
             for (u32 k = 0u; k < 4u; k++) {
-                const u64 db = descriptor(b + k * (Tile::ACROSS_B ? 2048u : 32u), Tile::ACROSS_B ? 512u : 1u);
+                const u64 db = descriptor_of(b + k * (Tile::ACROSS_B ? 128u : 2u));
 #pragma unroll
                 for (u32 p = 0u; p < PARTS; p++) {
-                    Tile::multiply(sum[p], descriptor(a + p * 8192u + k * 32u, 1u), db, step + k);
+                    Tile::multiply(sum[p], descriptor_of(a + p * 512u + k * 2u), db);
                 }
             }
             asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
@@ -258,7 +263,7 @@ DEV void make_tiles(const K& k, const typename WgmmaTiles<typename K::Tile>::Pro
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     }
     depend();
-    const u32 group = threadIdx.x / 128u;
+    const u32 group = uniform(threadIdx.x / 128u);
     const u32 turn = Tile::IN_TURNS ? group : 0u;
     const u32 line = Tile::IN_TURNS ? 0u : group * T::PARTS * 64u;
     u32 done = turn * product.steps;
@@ -267,14 +272,14 @@ DEV void make_tiles(const K& k, const typename WgmmaTiles<typename K::Tile>::Pro
         const u32 own = product.count(tile);
         const typename Store::Ahead ahead(k, product, tile, line);
         if (Tile::IN_TURNS && number >= gridDim.x) {
-            asm volatile("bar.sync %0, %1;" ::"r"(1u + group), "n"(T::TURNS * 128u) : "memory");
+            asm volatile("bar.sync %0, %1;" ::"r"(1u + group), "n"(256u) : "memory");
         }
         // Ends the lives of the last tile's sums with their stores.
         typename T::Sums sum;
         T::clear(sum);
         T::multiply_steps(sum, own, done % T::STAGES, done / T::STAGES % 2u, line);
         if (Tile::IN_TURNS && number + gridDim.x < product.tiles) {
-            asm volatile("bar.arrive %0, %1;" ::"r"(1u + (group + 1u) % T::TURNS), "n"(T::TURNS * 128u) : "memory");
+            asm volatile("bar.arrive %0, %1;" ::"r"(1u + (group + 1u) % T::TURNS), "n"(256u) : "memory");
         }
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
         T::settle_all(sum);

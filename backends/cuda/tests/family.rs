@@ -2,7 +2,8 @@
 //! of their own, as one graph. `benches/gpu/family.py` passes the shapes and times the libraries.
 //!
 //! `KILN_FAMILY=shapes.txt KILN_REQUIRE_CUDA=1 family --ignored --nocapture` prints a line of JSON for each tactic. A line of
-//! shapes is `matmul TYPE M N K nk|kn` or `conv TYPE BATCH SIDE CHANNELS OUTPUTS KERNEL STRIDE`, convolutions with bias and ReLU.
+//! shapes is `matmul TYPE M N K nk|kn LAYERS` or `conv TYPE BATCH SIDE CHANNELS OUTPUTS KERNEL STRIDE`, convolutions with bias and ReLU.
+//! LAYERS, behind a product, are any of `bias`, `residual`, `relu`, `gelu` and `gelu_tanh`.
 //! `KILN_FAMILY_TACTICS` limits how many of the most promising tactics are taken, by default 8;
 //! `KILN_FAMILY_PICK` keeps those whose name ends with one of its parts, which commas separate.
 
@@ -30,6 +31,12 @@ struct Chain {
     nodes: Vec<Vec<NodeId>>,
     /// Operations of one launch.
     ops: f64,
+}
+
+/// A layer behind a product.
+enum Behind {
+    Added(Tensor),
+    Function(&'static str, Attrs),
 }
 
 fn number(words: &[&str], at: usize) -> usize {
@@ -61,7 +68,18 @@ impl Chain {
                 let x = large(&mut rng, t, &[m, k]);
                 let w = large(&mut rng, t, &if trans { [n, k] } else { [k, n] });
                 let op = Op::new("matmul", Attrs::new().with("trans_b", trans)).unwrap();
-                Chain::repeated(line, &op, &x, &[w], &[m, n], false, 2.0 * (m * n * k) as f64)
+                let behind: Vec<Behind> = words[6.min(words.len())..]
+                    .iter()
+                    .map(|&layer| match layer {
+                        "bias" => Behind::Added(rng.tensor(t, &[n])),
+                        "residual" => Behind::Added(large(&mut rng, t, &[m, n])),
+                        "relu" => Behind::Function("relu", Attrs::new()),
+                        "gelu" => Behind::Function("gelu", Attrs::new()),
+                        "gelu_tanh" => Behind::Function("gelu", Attrs::new().with("approximate", "tanh")),
+                        other => panic!("no layer {other:?}"),
+                    })
+                    .collect();
+                Chain::repeated(line, &op, &x, &[w], &[m, n], &behind, 2.0 * (m * n * k) as f64)
             }
             Some(&"conv") => {
                 let [batch, side, c, out, kernel, stride] = [2, 3, 4, 5, 6, 7].map(|i| number(&words, i));
@@ -75,7 +93,7 @@ impl Chain {
                 let to = (side + 2 * (kernel / 2) - kernel) / stride + 1;
                 let ops = 2.0 * (batch * to * to * out * kernel * kernel * c) as f64;
                 let bias = rng.tensor(t, &[out]);
-                Chain::repeated(line, &op, &x, &[w, bias], &[batch, to, to, out], true, ops)
+                Chain::repeated(line, &op, &x, &[w, bias], &[batch, to, to, out], &[Behind::Function("relu", Attrs::new())], ops)
             }
             other => panic!("no operator {other:?}"),
         }
@@ -87,7 +105,7 @@ impl Chain {
         x: &Tensor,
         weights: &[Tensor],
         y: &[usize],
-        relu: bool,
+        behind: &[Behind],
         ops: f64,
     ) -> Chain {
         let own: usize = weights.iter().map(|w| w.bytes().len()).sum();
@@ -116,8 +134,17 @@ impl Chain {
             given.extend(constants[i % constants.len()].iter().map(|&v| Some(v)));
             let mut last = graph.add_node(&format!("y{i}"), op.clone(), &given).unwrap()[0];
             let mut own = vec![*graph.order().last().unwrap()];
-            if relu {
-                last = graph.add(&format!("r{i}"), Op::new("relu", Attrs::new()).unwrap(), &[last]).unwrap();
+            for (b, layer) in behind.iter().enumerate() {
+                let name = format!("y{i}_{b}");
+                last = match layer {
+                    Behind::Added(term) => {
+                        let term = graph.add_constant(&format!("{name}_term"), term.clone());
+                        graph.add(&name, Op::new("add", Attrs::new()).unwrap(), &[last, term]).unwrap()
+                    }
+                    Behind::Function(op, attrs) => {
+                        graph.add(&name, Op::new(op, attrs.clone()).unwrap(), &[last]).unwrap()
+                    }
+                };
                 own.push(*graph.order().last().unwrap());
             }
             graph.outputs.push(last);
