@@ -388,10 +388,11 @@ fn pack_entry(site: &Site<'_>, k: usize, t: DType) -> String {
     };
     format!(
         "{}DEV void main{k}(u32 t) const {{\n    const u32 at = t * {PACK}u;\n    if (({whole}) && at + {PACK}u <= extent) {{\n        const auto \
-         f = even0() ? fetch0_run<true>(at) : fetch0_run<false>(at);\n        Run<{}> all;\n#pragma unroll\n        for (u32 i = 0u; i < {PACK}u; i++) {{\n            \
+         f = even0() ? fetch0_run<true>(at) : fetch0_run<false>(at);\n{}        Run<{}> all;\n#pragma unroll\n        for (u32 i = 0u; i < {PACK}u; i++) {{\n            \
          {}\n        }}\n        all.put(by0 + {});\n        return;\n    }}\n    for (u32 i = at; i < at + {PACK}u && i < \
          extent; i++) {{\n        {}\n    }}\n}}\n",
         run::fetch(site, 0),
+        run::singles(site),
         cell(t),
         store(t, "all.v", "i", &run::value(site, "")),
         place(site, 0),

@@ -74,7 +74,7 @@ fn pair(t: DType) -> Option<&'static str> {
 
 /// Statements that store the eight results.
 fn all_eight(site: &Site<'_>, j: usize, t: DType) -> String {
-    let mut s = String::new();
+    let mut s = singles(site);
     let narrow = anchored(site, j, "v[i]");
     let rounded = pair(site.out_dtype(j)).filter(|_| site.fused.is_some() && narrow != "v[i]");
     if let Some(p) = rounded {
@@ -115,11 +115,24 @@ pub fn value(site: &Site<'_>, anchored: &str) -> String {
         let of = site.graph.ty(extra).dtype;
         given.push(match reach {
             _ if !whole_bytes(of) => format!("e{k}(f.o{k} + i * f.s{k})"),
-            Reach::One => load(of, &format!("f.p{k}"), "0"),
+            Reach::One => format!("c{k}"),
             _ => load(of, &format!("f.p{k}.v"), "i"),
         });
     }
     format!("apply({})", given.join(", "))
+}
+
+/// The operands of a single element that [`value`] names: what follows from them, as the reciprocal of a step, is computed once for all
+/// eight results.
+pub fn singles(site: &Site<'_>) -> String {
+    let mut s = String::new();
+    for (k, (&extra, reach)) in site.extras.iter().zip(reach::reaches(site)).enumerate() {
+        let of = site.graph.ty(extra).dtype;
+        if site.fused.is_some() && reach == Reach::One && whole_bytes(of) {
+            let _ = writeln!(s, "    const auto c{k} = {};", load(of, &format!("f.p{k}"), "0"));
+        }
+    }
+    s
 }
 
 /// The structures of operands, and the functions that read them. `even<j>` reports whether vectors start at
