@@ -93,7 +93,15 @@ impl Chain {
                 let to = (side + 2 * (kernel / 2) - kernel) / stride + 1;
                 let ops = 2.0 * (batch * to * to * out * kernel * kernel * c) as f64;
                 let bias = rng.tensor(t, &[out]);
-                Chain::repeated(line, &op, &x, &[w, bias], &[batch, to, to, out], &[Behind::Function("relu", Attrs::new())], ops)
+                Chain::repeated(
+                    line,
+                    &op,
+                    &x,
+                    &[w, bias],
+                    &[batch, to, to, out],
+                    &[Behind::Function("relu", Attrs::new())],
+                    ops,
+                )
             }
             other => panic!("no operator {other:?}"),
         }
