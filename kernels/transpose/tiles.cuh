@@ -12,6 +12,7 @@ struct TransposeTilesParams {
     u32 own_stride_p;
     u32 tiles_p;
     u32 tiles_q;
+    u32 bits_p;
     u32 even;
     u32 inner;
     u32 inner_factor;
@@ -58,10 +59,16 @@ template <bool ONE> DEV u32 along_q(const TransposeTilesParams& p, u32 at) {
     return outer * p.stride_outer + (at - outer * p.inner) * p.stride_q;
 }
 
-// Elements of a row of a square tile, so that a column's are in different banks. Eight neighbouring rows of 2 bytes, read by vectors of
-// columns, are in different banks where the number is odd.
-template <class Cell> constexpr u32 PITCH = sizeof(Cell) == 1u ? 68u : sizeof(Cell) == 2u ? 66u : 65u;
-template <class Cell> constexpr u32 PITCH_OF_8 = sizeof(Cell) == 2u ? 65u : PITCH<Cell>;
+// Elements of a tile, whose side along p is a power of two: 32, 64 or 128.
+constexpr u32 AREA = 4096u;
+// Threads of a block.
+constexpr u32 MOVERS = 256u;
+// Elements behind each row of a tile, so that a column's are in different banks. Eight neighbouring rows of 2 bytes, read by vectors of
+// columns, are in different banks where rows are odd.
+template <class Cell> constexpr u32 PAD = sizeof(Cell) == 1u ? 4u : sizeof(Cell) == 2u ? 2u : 1u;
+template <class Cell> constexpr u32 PAD_OF_8 = sizeof(Cell) == 2u ? 1u : PAD<Cell>;
+// Room of a tile: the most rows have 32 elements.
+template <class Cell> constexpr u32 TILE_ROOM = AREA / 32u * (32u + PAD<Cell>);
 
 // Rows of x (READS) or of the result begin at multiples of 8 elements and end there: bits of `even`.
 constexpr u32 READS = 1u;
@@ -70,59 +77,70 @@ constexpr u32 WRITES = 2u;
 // Two vectors of x, of a thread. All loads of a tile are in flight before the first of them is stored.
 template <class K> DEV void load_vectors(const K& k, const Tile& own, Run<typename K::Cell> (&r)[2]) {
     const auto& p = params<TransposeTilesParams>(k);
-    const u32 x = threadIdx.x % 8u * 8u;
-    const u32 y = threadIdx.x / 8u;
+    const u32 across = p.bits_p - 3u;
+    const u32 x = (threadIdx.x & ((1u << across) - 1u)) * 8u;
+    const u32 y = threadIdx.x >> across;
 #pragma unroll
     for (u32 i = 0u; i < 2u; i++) {
-        const u32 q = own.q + y + i * 32u;
+        const u32 q = own.q + y + i * (MOVERS >> across);
         if (own.p + x < p.size_p && q < p.size_q) {
             r[i] = Run<typename K::Cell>::of(k.bx0 + own.source + along_q<false>(p, q) + own.p + x, 1u);
         }
     }
 }
 
-// Brings a tile to shared memory by vectors, WIDE elements from row to row.
-template <u32 WIDE, class K> DEV void read_vectors(const K& k, typename K::Cell* tile, const Tile& own) {
+// Brings a tile to shared memory by vectors, PADDING elements behind each row.
+template <u32 PADDING, class K> DEV void read_vectors(const K& k, typename K::Cell* tile, const Tile& own) {
+    const auto& p = params<TransposeTilesParams>(k);
+    const u32 across = p.bits_p - 3u;
+    const u32 pitch = (1u << p.bits_p) + PADDING;
     Run<typename K::Cell> r[2] = {};
     load_vectors(k, own, r);
+    typename K::Cell* const to = tile + (threadIdx.x >> across) * pitch + (threadIdx.x & ((1u << across) - 1u)) * 8u;
+    const u32 second = (MOVERS >> across) * pitch;
 #pragma unroll
     for (u32 i = 0u; i < 16u; i++) {
-        tile[(threadIdx.x / 8u + i / 8u * 32u) * WIDE + threadIdx.x % 8u * 8u + i % 8u] = r[i / 8u].v[i % 8u];
+        to[(i < 8u ? 0u : second) + i % 8u] = r[i / 8u].v[i % 8u];
     }
 }
 
 // Brings a tile to shared memory element by element.
-template <bool ONE, u32 WIDE, class K> DEV void read_ones(const K& k, typename K::Cell* tile, const Tile& own) {
+template <bool ONE, u32 PADDING, class K> DEV void read_ones(const K& k, typename K::Cell* tile, const Tile& own) {
     const auto& p = params<TransposeTilesParams>(k);
-    const u32 x = threadIdx.x % 64u;
-    const u32 y = threadIdx.x / 64u;
+    const u32 side = 1u << p.bits_p;
+    const u32 x = threadIdx.x & (side - 1u);
+    const u32 y = threadIdx.x >> p.bits_p;
+    const u32 step = MOVERS >> p.bits_p;
     const u32 rows = own.p + x < p.size_p ? p.size_q - own.q : 0u;
     const u32 first = own.source + own.p + x;
     typename K::Cell r[16] = {};
 #pragma unroll
     for (u32 i = 0u; i < 16u; i++) {
-        if (y + i * 4u < rows) {
-            r[i] = k.bx0[first + along_q<ONE>(p, own.q + y + i * 4u)];
+        if (y + i * step < rows) {
+            r[i] = k.bx0[first + along_q<ONE>(p, own.q + y + i * step)];
         }
     }
 #pragma unroll
     for (u32 i = 0u; i < 16u; i++) {
-        tile[(y + i * 4u) * WIDE + x] = r[i];
+        tile[(y + i * step) * (side + PADDING) + x] = r[i];
     }
 }
 
 // Writes a tile by vectors.
-template <u32 WIDE, class K> DEV void write_vectors(const K& k, const typename K::Cell* tile, const Tile& own) {
+template <u32 PADDING, class K> DEV void write_vectors(const K& k, const typename K::Cell* tile, const Tile& own) {
     const auto& p = params<TransposeTilesParams>(k);
-    const u32 x = threadIdx.x % 8u * 8u;
+    const u32 pitch = (1u << p.bits_p) + PADDING;
+    // Vectors along q.
+    const u32 vectors = (AREA / 8u) >> p.bits_p;
+    const u32 x = (threadIdx.x & (vectors - 1u)) * 8u;
 #pragma unroll
     for (u32 i = 0u; i < 2u; i++) {
-        const u32 down = threadIdx.x / 8u + i * 32u;
+        const u32 down = (threadIdx.x + i * MOVERS) / vectors;
         if (own.p + down < p.size_p && own.q + x < p.size_q) {
             Run<typename K::Cell> out;
 #pragma unroll
             for (u32 j = 0u; j < 8u; j++) {
-                out.v[j] = tile[(x + j) * WIDE + down];
+                out.v[j] = tile[(x + j) * pitch + down];
             }
             put_8(k, out, own.result + (own.p + down) * p.own_stride_p + own.q + x);
         }
@@ -130,16 +148,18 @@ template <u32 WIDE, class K> DEV void write_vectors(const K& k, const typename K
 }
 
 // Writes a tile element by element.
-template <u32 WIDE, class K> DEV void write_ones(const K& k, const typename K::Cell* tile, const Tile& own) {
+template <u32 PADDING, class K> DEV void write_ones(const K& k, const typename K::Cell* tile, const Tile& own) {
     const auto& p = params<TransposeTilesParams>(k);
-    const u32 x = threadIdx.x % 64u;
-    const u32 y = threadIdx.x / 64u;
+    const u32 side_q = AREA >> p.bits_p;
+    const u32 x = threadIdx.x & (side_q - 1u);
+    const u32 y = (threadIdx.x << p.bits_p) / AREA;
+    const u32 step = (MOVERS << p.bits_p) / AREA;
     const u32 rows = own.q + x < p.size_q ? p.size_p - own.p : 0u;
     const u32 first = own.result + (own.p + y) * p.own_stride_p + own.q + x;
 #pragma unroll
     for (u32 i = 0u; i < 16u; i++) {
-        if (y + i * 4u < rows) {
-            copy_1(k, tile + x * WIDE + y + i * 4u, first + i * 4u * p.own_stride_p);
+        if (y + i * step < rows) {
+            copy_1(k, tile + x * ((1u << p.bits_p) + PADDING) + y + i * step, first + i * step * p.own_stride_p);
         }
     }
 }
@@ -147,57 +167,61 @@ template <u32 WIDE, class K> DEV void write_ones(const K& k, const typename K::C
 // Transposes a tile of which one side has no vectors, or none.
 template <class K> DEV void tiles(const K& k) {
     typedef typename K::Cell Cell;
-    __shared__ Cell tile[64u * PITCH<Cell>];
+    __shared__ Cell tile[TILE_ROOM<Cell>];
     const auto& p = params<TransposeTilesParams>(k);
-    const Tile own = tile_of_block(k, 64u, 64u);
+    const Tile own = tile_of_block(k, 1u << p.bits_p, AREA >> p.bits_p);
     const bool one = p.inner == p.size_q;
     if ((p.even & WRITES) != 0u) {
         if (one) {
-            read_ones<true, PITCH_OF_8<Cell>>(k, tile, own);
+            read_ones<true, PAD_OF_8<Cell>>(k, tile, own);
         } else {
-            read_ones<false, PITCH_OF_8<Cell>>(k, tile, own);
+            read_ones<false, PAD_OF_8<Cell>>(k, tile, own);
         }
         __syncthreads();
-        write_vectors<PITCH_OF_8<Cell>>(k, tile, own);
+        write_vectors<PAD_OF_8<Cell>>(k, tile, own);
         return;
     }
     if ((p.even & READS) != 0u) {
-        read_vectors<PITCH<Cell>>(k, tile, own);
+        read_vectors<PAD<Cell>>(k, tile, own);
     } else if (one) {
-        read_ones<true, PITCH<Cell>>(k, tile, own);
+        read_ones<true, PAD<Cell>>(k, tile, own);
     } else {
-        read_ones<false, PITCH<Cell>>(k, tile, own);
+        read_ones<false, PAD<Cell>>(k, tile, own);
     }
     __syncthreads();
-    write_ones<PITCH<Cell>>(k, tile, own);
+    write_ones<PAD<Cell>>(k, tile, own);
 }
 
 // Transposes a tile by vectors: both sizes, strides and the offset are multiples of 8.
 template <class K> DEV void tiles_of_8(const K& k) {
     typedef typename K::Cell Cell;
-    __shared__ __align__(16) Cell tile[64u * PITCH<Cell>];
+    __shared__ __align__(16) Cell tile[TILE_ROOM<Cell>];
     const auto& p = params<TransposeTilesParams>(k);
-    const Tile own = tile_of_block(k, 64u, 64u);
+    const Tile own = tile_of_block(k, 1u << p.bits_p, AREA >> p.bits_p);
     if constexpr (sizeof(Cell) == 2u) {
         // Words hold two neighbours along p: a thread has two lines of the result.
-        constexpr u32 WORDS = PITCH<Cell> / 2u;
+        const u32 pitch = ((1u << p.bits_p) + PAD<Cell>) / 2u;
         u32* const words = reinterpret_cast<u32*>(tile);
-        const u32 x = threadIdx.x % 8u * 8u;
-        const u32 y = threadIdx.x / 8u;
+        const u32 across = p.bits_p - 3u;
+        u32* const to = words + (threadIdx.x >> across) * pitch + (threadIdx.x & ((1u << across) - 1u)) * 4u;
+        const u32 second = (MOVERS >> across) * pitch;
         Run<Cell> r[2] = {};
         load_vectors(k, own, r);
 #pragma unroll
         for (u32 i = 0u; i < 2u; i++) {
 #pragma unroll
-            for (u32 j = 0u; j < 8u; j += 2u) {
-                words[(y + i * 32u) * WORDS + (x + j) / 2u] = u32(r[i].v[j]) | (u32(r[i].v[j + 1u]) << 16);
+            for (u32 j = 0u; j < 4u; j++) {
+                to[(i == 0u ? 0u : second) + j] = u32(r[i].v[j * 2u]) | (u32(r[i].v[j * 2u + 1u]) << 16);
             }
         }
         __syncthreads();
+        const u32 vectors = (AREA / 8u) >> p.bits_p;
+        const u32 x = (threadIdx.x & (vectors - 1u)) * 8u;
+        const u32 y = threadIdx.x / vectors;
         Run<Cell> out[2];
 #pragma unroll
         for (u32 j = 0u; j < 8u; j++) {
-            const u32 both = words[(x + j) * WORDS + y];
+            const u32 both = words[(x + j) * pitch + y];
             out[0].v[j] = Cell(both);
             out[1].v[j] = Cell(both >> 16);
         }
@@ -209,9 +233,9 @@ template <class K> DEV void tiles_of_8(const K& k) {
             }
         }
     } else {
-        read_vectors<PITCH<Cell>>(k, tile, own);
+        read_vectors<PAD<Cell>>(k, tile, own);
         __syncthreads();
-        write_vectors<PITCH<Cell>>(k, tile, own);
+        write_vectors<PAD<Cell>>(k, tile, own);
     }
 }
 

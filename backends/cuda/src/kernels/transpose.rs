@@ -1,5 +1,5 @@
-//! Results whose innermost dimension is not that of the input, by tiles of two dimensions: squares, or all of a small dimension beside
-//! a part of a large one.
+//! Results whose innermost dimension is not that of the input, by tiles of two dimensions: squares, rectangles where one dimension
+//! is short, or all of a small dimension beside a part of a large one.
 
 use super::divisor::{Divisor, Divisors};
 use super::slice::placed;
@@ -15,10 +15,14 @@ pub const ENTRIES: [&str; 4] = ["tiles", "tiles_of_8", "few_last", "few_first"];
 pub const WEAVES: [&str; 6] = ["weave_2", "weave_3", "weave_4", "part_2", "part_3", "part_4"];
 /// Position of the first of them among those of a kernel.
 const FIRST: usize = 3;
-/// Elements of a tile's side.
+/// Elements of a square tile's side.
 const SIDE: usize = 64;
-/// Smaller dimensions are not worth a tile.
+/// Dimensions up to this size are the short side of a tile of as many elements.
+const SHORT: usize = 32;
+/// Smaller dimensions are worth a tile only where no other form takes them.
 const LEAST_SIDE: usize = 16;
+/// Smaller dimensions are not worth a tile.
+const LEAST_SHORT: usize = 8;
 /// Bytes of a large dimension that a block has beside a small one.
 const FEW_BYTES: usize = 2048;
 /// Dimensions beside those of a tile at most.
@@ -45,6 +49,8 @@ kiln_codegen::params! {
         tiles_p: u32,
         /// Tiles along q.
         tiles_q: u32,
+        /// Binary logarithm of a tile's side along p, where tiles have one.
+        bits_p: u32,
         /// Whether vectors lie at multiples of 8 elements: in x 1, in the result 2.
         even: u32,
         /// Elements of q from one stride of its outer part to the next: q is one dimension where that is all of it.
@@ -73,6 +79,7 @@ kiln_codegen::params! {
 /// A way to move elements by tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
+    /// Tiles of both dimensions, square unless one of them is short.
     Squares,
     /// Tiles where the last two dimensions of the result are one side: they lie apart in x, and the last one is small.
     Pairs,
@@ -98,6 +105,8 @@ fn sides(walk: &Walk) -> Option<(usize, usize, Form)> {
         Form::FewLast
     } else if large(size_p, size_q) && walk.strides[q] as usize == size_p {
         Form::FewFirst
+    } else if size_p.min(size_q) >= LEAST_SHORT {
+        Form::Squares
     } else {
         return None;
     };
@@ -122,6 +131,8 @@ pub fn launch(walk: &Walk, bytes: usize) -> Result<Option<Launch>, BackendError>
     };
     let places = FEW_BYTES / bytes.max(4);
     let side = match form {
+        Form::Squares | Form::Pairs if dims[p] <= SHORT => [SHORT, SIDE * SIDE / SHORT],
+        Form::Squares | Form::Pairs if size_q <= SHORT => [SIDE * SIDE / SHORT, SHORT],
         Form::Squares | Form::Pairs => [SIDE, SIDE],
         Form::FewLast => [places, dims[q]],
         Form::FewFirst => [dims[p], places],
@@ -163,6 +174,7 @@ pub fn launch(walk: &Walk, bytes: usize) -> Result<Option<Launch>, BackendError>
         own_stride_p: own[p],
         tiles_p: tiles[0],
         tiles_q: tiles[1],
+        bits_p: side[0].ilog2() as usize,
         even: usize::from(reads) + 2 * usize::from(writes),
         inner: inner.size,
         inner_factor: inner.factor,
@@ -202,6 +214,8 @@ mod tests {
         assert_eq!(sides(&walk(&[2, 3, 64], &[192, 1, 3])), Some((1, 2, Form::FewFirst)));
         assert_eq!(sides(&walk(&[3, 2, 64], &[1, 192, 6])), None);
         assert_eq!(sides(&walk(&[40, 30], &[30, 1])), None);
+        assert_eq!(sides(&walk(&[9, 12, 80], &[1, 720, 9])), Some((0, 2, Form::FewFirst)));
+        assert_eq!(sides(&walk(&[9, 40, 12], &[1, 108, 9])), Some((0, 2, Form::Squares)));
         // The interleaved phases of an image with channels last.
         assert_eq!(sides(&walk(&[64, 33, 2], &[1, 256, 64])), Some((0, 2, Form::Pairs)));
         assert_eq!(sides(&walk(&[64, 3, 2], &[1, 256, 64])), None);
