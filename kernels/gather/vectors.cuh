@@ -14,6 +14,9 @@ struct GatherVectorsParams {
     u32 before;
     u32 before_factor;
     u32 before_shift;
+    u32 line;
+    u32 line_factor;
+    u32 line_shift;
 };
 
 // The position in x of vector `t` of the result, of `width` elements; false if its index is out of range.
@@ -51,4 +54,48 @@ template <class K> DEV void gather_1(const K& k, u32 t) {
         return;
     }
     k.emit0(t, typename K::Value(0));
+}
+
+// Slices at the same place behind several neighbours in front of the axis: one index is read for all of them, and all are loaded before
+// the first is stored.
+constexpr u32 LINES = 4u;
+
+template <u32 WIDTH, class Some, class K, class Load, class Store> DEV void gather_lines(const K& k, u32 t, Load load, Store store) {
+    typedef typename K::At At;
+    typedef decltype(k.x1(0u)) Index;
+    const auto& p = params<GatherVectorsParams>(k);
+    const u32 group = divide(t, Divisor{p.line, p.line_factor, p.line_shift});
+    const u32 place = t - group * p.line;
+    const u32 pick = divide(place, Divisor{p.after, p.after_factor, p.after_shift});
+    const auto v = k.x1(pick);
+    const Index index = v < Index(0) ? v + Index(p.axis) : v;
+    const bool inside = index >= Index(0) && index < Index(p.axis);
+    const u32 first = group * LINES;
+    const At from = (At(first) * p.axis + (inside ? At(index) : At(0))) * p.after * WIDTH + (place - pick * p.after) * WIDTH;
+    Some found[LINES] = {};
+#pragma unroll
+    for (u32 i = 0u; i < LINES; i++) {
+        if (inside && first + i < p.before) {
+            found[i] = load(from + At(i) * p.axis * p.after * WIDTH);
+        }
+    }
+#pragma unroll
+    for (u32 i = 0u; i < LINES; i++) {
+        if (first + i < p.before) {
+            store(found[i], ((first + i) * p.line + place) * WIDTH);
+        }
+    }
+}
+
+template <class K> DEV void gather_lines_8(const K& k, u32 t) {
+    typedef typename K::Cell Cell;
+    gather_lines<8u, Run<Cell>>(
+        k, t, [&](typename K::At from) { return Run<Cell>::of(k.bx0 + from, 1u); },
+        [&](const Run<Cell>& r, u32 at) { put_8(k, r, at); });
+}
+
+template <class K> DEV void gather_lines_1(const K& k, u32 t) {
+    typedef typename K::Cell Cell;
+    gather_lines<1u, Cell>(
+        k, t, [&](typename K::At from) { return k.bx0[from]; }, [&](const Cell& v, u32 at) { copy_1(k, &v, at); });
 }

@@ -48,12 +48,23 @@ kiln_codegen::params! {
         before_factor: u32,
         /// Shift of divisions by it.
         before_shift: u32,
+        /// Vectors of all slices behind one place in front of the axis.
+        line: u32,
+        /// Factor of divisions by it.
+        line_factor: u32,
+        /// Shift of divisions by it.
+        line_shift: u32,
     }
 }
 
+/// Places in front of the axis for which a thread reads an index once.
+const LINES: usize = 4;
+/// Threads that keep a large device busy.
+const THREADS: usize = 1 << 17;
+
 fn source(site: &Site<'_>, tactic: &Tactic) -> Result<Body, BackendError> {
     let at = if is_far(tactic) { "u64" } else { "u32" };
-    let entries = ["gather_8", "gather_1"].map(Entry::threads).into();
+    let entries = ["gather_8", "gather_1", "gather_lines_8", "gather_lines_1"].map(Entry::threads).into();
     Ok(Body::of("gather/vectors", entries).with(copied(site) + &(CUDA.alias)("At", at)))
 }
 
@@ -64,12 +75,15 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let batch = attrs.int("batch_dims").map_err(op_error)?.max(0) as usize;
     let total: usize = cx.out_shape(0)?.iter().product();
     let product = |d: &[usize]| d.iter().product::<usize>();
-    let (Some(picked), Some(before)) = (picks.get(batch..), x.get(batch..axis)) else {
+    let (Some(picked), Some(before), Some(batches)) =
+        (picks.get(batch..), x.get(batch..axis), x.get(..batch))
+    else {
         return Err(BackendError::Internal("a gather whose batch is no part of it".into()));
     };
     let after = product(&x[axis + 1..]);
     let rows = cx.out_shape(0)?.last().is_some_and(|n| n.is_multiple_of(WIDTH)) || !cx.fused;
     let width = if rows && after.is_multiple_of(WIDTH) { WIDTH } else { 1 };
+    let line = Divisor::new(product(picked) * (after / width), total)?;
     let after = Divisor::new(after / width, total)?;
     let picked = Divisor::new(product(picked), total)?;
     let before = Divisor::new(product(before), total)?;
@@ -84,7 +98,16 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
         before: before.size,
         before_factor: before.factor,
         before_shift: before.shift,
+        line: line.size,
+        line_factor: line.factor,
+        line_shift: line.shift,
     };
-    let threads = Grid::Threads((total / width) as u64);
-    Ok(vec![Launch::map(usize::from(width == 1), params.words()?).on(threads)])
+    let by_lines = line.size * before.size.div_ceil(LINES);
+    let (entry, threads) =
+        match total > 0 && product(batches) == 1 && before.size >= LINES && by_lines >= THREADS {
+            true => (2, by_lines),
+            false => (0, total / width),
+        };
+    let entry = entry + usize::from(width == 1);
+    Ok(vec![Launch::map(entry, params.words()?).on(Grid::Threads(threads as u64))])
 }
