@@ -15,48 +15,12 @@ template <class K> struct ProductsOf<K, false> {
     typedef FmaProducts<K> Type;
 };
 
-// Activation `i` of a direction, of a clipped value.
-template <class K> DEV f32 activate(const K& k, const RecurrentChipParams& p, u32 d, u32 i, f32 value) {
-    f32 v = value;
-    if (p.clip > 0.0f && !is_nan(v)) {
-        v = clamp(v, -p.clip, p.clip);
-    }
-    return k.activation(d * K::PER_DIRECTION + i, v, select(v, 0.0f, v < 0.0f));
-}
-
-// Addend of a gate's products: both biases; where a GRU's reset gate comes between, that of the state alone.
-template <class K> DEV f32 bias_of(const K& k, u32 d, u32 g, u32 j) {
-    if constexpr (K::BIAS) {
-        const u32 at = (d * 2u * K::GATES + g) * K::HIDDEN + j;
-        if (K::GRU && !K::RESET_FIRST && g >= 2u) {
-            return k.x3(at + K::GATES * K::HIDDEN);
-        }
-        return k.x3(at) + k.x3(at + K::GATES * K::HIDDEN);
-    } else {
-        return 0.0f;
-    }
-}
-
 template <class K> DEV f32 peep(const K& k, u32 d, u32 g, u32 j, f32 c) {
     if constexpr (K::PEEPHOLES) {
         return k.x7((d * 3u + g) * K::HIDDEN + j) * c;
     } else {
         return 0.0f;
     }
-}
-
-// A unit's state in the beginning.
-template <class K> DEV f32 first_state(const K& k, u32 at) {
-    if constexpr (K::STATE) {
-        return k.x5(at);
-    } else {
-        return 0.0f;
-    }
-}
-
-// The first element of a sequence's state.
-template <class K> DEV u32 state_of(const RecurrentChipParams& p, u32 d, u32 b) {
-    return (p.batch_first == 1u ? b * p.directions + d : d * p.batch + b) * K::HIDDEN;
 }
 
 // The next state of unit j: products with the input `x` and with the states `sum`, its state h, and what an LSTM keeps in `cell`. In
@@ -85,10 +49,7 @@ DEV f32 next_of(const K& k, const RecurrentChipParams& p, u32 d, u32 j, const f3
         cell = by(0u, x[0] + sum[0]);
         return by(0u, x[1] + sum[1]) * h;
     } else if constexpr (K::GRU) {
-        f32 bias = 0.0f;
-        if constexpr (K::BIAS) {
-            bias = k.x3((d * 6u + 2u) * K::HIDDEN + j);
-        }
+        const f32 bias = input_bias_of(k, d, j);
         const f32 z = by(0u, x[0] + sum[0]);
         const f32 r = by(0u, x[1] + sum[1]);
         const f32 n = by(1u, x[2] + bias + r * sum[2]);
@@ -177,9 +138,7 @@ template <class K> DEV void recur(const K& k) {
             if constexpr (K::CELL) {
                 cell[q] = k.x6(row + j);
             }
-            if constexpr (K::LENGTHS) {
-                length[q] = u32(clamp(k.near4(b), 0, i32(steps)));
-            }
+            length[q] = length_of(k, p, b);
 #pragma unroll
             for (u32 g = 0u; g < GATES; g++) {
                 bias[q][g] = bias_of(k, d, g, j);

@@ -1,28 +1,12 @@
-// Parameters of recurrences whose weights stay on the chip, and how blocks exchange states.
+// Exchange of states between blocks whose weights stay on the chip.
 //
 // New states go to all blocks of a cluster by stores that count their bytes in the receiver's barrier; two buffers take turns, so that
 // nobody overwrites what is still read: a block sends states of step k + 1 only after it has those of step k, which their owners sent
 // after they had read those of step k - 1. With GRID the "cluster" is blocks of a grid that all run at once: they leave new states
 // in scratch memory, and count there who has done so.
 #pragma once
-#include "../prelude/launch.cuh"
+#include "units.cuh"
 #include "../mma/tiles.cuh"
-
-struct RecurrentChipParams {
-    u32 rows;
-    u32 columns;
-    u32 depth;
-    u32 steps;
-    u32 directions;
-    u32 batch;
-    u32 batch_first;
-    u32 backward;
-    f32 clip;
-    u32 sequences;
-    u32 counters_at;
-    u32 counters;
-    u32 first_cluster;
-};
 
 // Threads of a block.
 static constexpr u32 BLOCK = 512u;

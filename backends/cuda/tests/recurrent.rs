@@ -14,6 +14,7 @@ use kiln_backend::{Backend, Program, Region, Tactic, Target, TimeRequest};
 use kiln_backend_cuda::compile::cubin;
 use kiln_backend_cuda::target::known;
 use kiln_backend_cuda::{Cuda, written};
+use kiln_ir::attr::Attr;
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Op, Tensor};
 use std::sync::Arc;
@@ -29,7 +30,13 @@ struct Case {
 type Sizes = [usize; 4];
 
 /// A layer with biases; `all` adds lengths, initial states and peepholes.
-fn case(name: &str, t: DType, [steps, batch, size, hidden]: Sizes, direction: &str, all: bool) -> Case {
+fn case(name: &str, t: DType, sizes: Sizes, direction: &str, all: bool) -> Case {
+    case_of(name, t, sizes, direction, all, Attrs::new())
+}
+
+/// A layer with further attributes.
+fn case_of(name: &str, t: DType, sizes: Sizes, direction: &str, all: bool, attrs: Attrs) -> Case {
+    let [steps, batch, size, hidden] = sizes;
     let mut rng = Rng::new((steps * 31 + batch * 7 + hidden) as u64);
     let dirs = if direction == "bidirectional" { 2 } else { 1 };
     let gates = match name {
@@ -57,7 +64,7 @@ fn case(name: &str, t: DType, [steps, batch, size, hidden]: Sizes, direction: &s
             inputs.extend([c0, p]);
         }
     }
-    let attrs = Attrs::new().with("direction", direction);
+    let attrs = attrs.with("direction", direction);
     let (operator, attrs) = match name {
         "gru reset first" => ("gru", attrs),
         "gru" => (name, attrs.with("linear_before_reset", true)),
@@ -135,9 +142,33 @@ fn cases() -> Vec<Case> {
             let direction = ["forward", "bidirectional"][k % 2];
             all.push(case("gru reset first", t, [5, [3, 32, 1, 9][k], 17, hidden], direction, k % 2 == 1));
         }
+        all.extend(few_units(t));
         all.push(case("lstm", t, [7, 11, 5, 40], "bidirectional", true));
         all.push(case("lstm", t, [1, 5, 8, 130], "reverse", true));
     }
+    all
+}
+
+/// Layers whose weights one block keeps.
+fn few_units(t: DType) -> Vec<Case> {
+    let mut all = Vec::new();
+    for (k, hidden) in [1, 3, 16, 31, 100, 128, 256].into_iter().enumerate() {
+        for (n, name) in ["lstm", "gru", "gru reset first", "rnn"].into_iter().enumerate() {
+            let direction = ["forward", "reverse", "bidirectional"][(k + n) % 3];
+            let sizes = [[9, 6, 7][k % 3], [2, 5, 1, 4][(k + n) % 4], [10, 70, 3][n % 3], hidden];
+            all.push(case(name, t, sizes, direction, (k + n) % 2 == 0));
+        }
+    }
+    // Bounds on the usual activations, and others in each direction.
+    let clipped = || Attrs::new().with("clip", 0.7);
+    all.push(case_of("lstm", t, [5, 3, 12, 24], "bidirectional", true, clipped()));
+    all.push(case_of("gru", t, [5, 3, 12, 24], "forward", true, clipped()));
+    let names = |all: &[&str]| Attr::Strs(all.iter().map(|s| s.to_string()).collect());
+    let two = names(&["hard_sigmoid", "softsign", "elu", "sigmoid", "tanh", "relu"]);
+    let attrs = Attrs::new().with("activations", two).with("input_forget", true);
+    all.push(case_of("lstm", t, [6, 2, 9, 20], "bidirectional", false, attrs));
+    let two = names(&["sigmoid", "softsign", "hard_sigmoid", "tanh"]);
+    all.push(case_of("gru", t, [6, 2, 9, 20], "bidirectional", true, Attrs::new().with("activations", two)));
     all
 }
 
@@ -161,10 +192,15 @@ fn layouts_compile_and_do_not_spill() {
     report::compile_without_spills("recurrent", 23, MAX_SPILL, sources);
 }
 
+/// `KILN_KERNELS=block` takes the tactics whose name has it.
 #[test]
 fn layouts_agree_with_the_oracle() {
     let Some((device, target)) = device() else { return };
-    let taken = report::sampled(cases(), &target, Case::region, |case| case.tactics(&target));
+    let pick = std::env::var("KILN_KERNELS").unwrap_or_default();
+    let picked = |case: &Case| -> Vec<Tactic> {
+        case.tactics(&target).into_iter().filter(|t| t.name.contains(&pick)).collect()
+    };
+    let taken = report::sampled(cases(), &target, Case::region, picked);
     let wanted = report::parallel(&taken, |(case, _)| case.program.graph.eval(&case.inputs).unwrap());
     let (mut failed, mut runs) = (Vec::new(), 0);
     for ((case, tactics), wanted) in taken.iter().zip(&wanted) {
@@ -211,6 +247,13 @@ fn speed() {
         ("lstm", F16, [128, 1, 1024, 1024]),
         ("lstm", F16, [128, 32, 1024, 1024]),
         ("lstm", F16, [128, 1, 1536, 1536]),
+        ("lstm", F32, [128, 1, 16, 16]),
+        ("lstm", F16, [128, 1, 64, 64]),
+        ("lstm", F32, [128, 32, 64, 64]),
+        ("gru", F32, [1024, 1, 16, 16]),
+        ("gru", F32, [128, 1, 128, 128]),
+        ("gru reset first", F32, [128, 1, 64, 64]),
+        ("rnn", F32, [128, 1, 128, 128]),
     ];
     let cases = cases.map(|(name, t, sizes)| case(name, t, sizes, "forward", false));
     let both = |c: &Case| {

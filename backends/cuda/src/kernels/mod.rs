@@ -80,6 +80,7 @@ pub const FAMILIES: &[&[Kernel]] = &[
     norm::groups::KERNELS,
     pool::KERNELS,
     pool::planes::KERNELS,
+    recurrent::block::KERNELS,
     recurrent::KERNELS,
     reduce::KERNELS,
     reduce::argreduce::KERNELS,

@@ -1,14 +1,15 @@
 //! Recurrences by blocks, of clusters or of a whole grid, that keep the recurrent weights on the chip: see `kernels/recurrent/chip.cuh`.
 
+pub mod block;
+mod cell;
 mod chip;
+mod cost;
 mod layout;
 mod plan;
 
+use self::cost::Work;
 use self::layout::{Layout, WARPS};
-use self::plan::{
-    ALONG, AT_ONCE, Plan, RESIDENT, SIDE, cluster, cluster_large, directions, grid, hidden, narrow,
-    reset_first,
-};
+use self::plan::{ALONG, AT_ONCE, Plan, SMALL, cluster, cluster_large, grid, hidden, narrow, reset_first};
 use super::mma::Kind;
 use crate::target::capability;
 use crate::tiles;
@@ -88,7 +89,7 @@ fn tactics(site: &Site<'_>, name: &str, plan: &Plan) -> Result<Vec<Tactic>, Back
     if plan.cluster > 1 && units.div_ceil(plan.cluster) <= 4 {
         return unsupported("clusters with next to no unit in a block");
     }
-    if !narrow && plan.tile.n > SIDE {
+    if !narrow && plan.tile.n > SMALL.n {
         return unsupported("large tiles of f32");
     }
     let layout = Layout::of(site, plan)?;
@@ -102,8 +103,11 @@ fn tactics(site: &Site<'_>, name: &str, plan: &Plan) -> Result<Vec<Tactic>, Back
     if narrow {
         plan.tile.check(site, Kind::of_types(site)?, ALONG, 0)?;
     }
+    let work = Work::of(site)?;
+    let columns = plan.columns(work.dirs, work.batch, layout.columns);
+    let waves = (work.dirs * work.batch.div_ceil(columns)).div_ceil(plan.at_once());
     let exchanges = if reset_first { 2.0 } else { 1.0 };
-    let estimate_ns = Some(estimate(site, plan, &layout, narrow, exchanges));
+    let estimate_ns = Some(work.ns(&plan.tile, waves, exchanges * layout.clocks(plan, columns, narrow)));
     Ok(vec![Tactic { estimate_ns, ..Tactic::plain(name) }])
 }
 
@@ -118,33 +122,4 @@ fn fits_grid(site: &Site<'_>, units: usize) -> Result<(), BackendError> {
         return unsupported(format!("a grid of blocks for fewer than {GRID_UNITS} units"));
     }
     Ok(())
-}
-
-/// Nanoseconds, dimensions that are not known taken for middling ones.
-fn estimate(site: &Site<'_>, plan: &Plan, layout: &Layout, narrow: bool, exchanges: f64) -> f64 {
-    let dims = site.anchor.and_then(|(_, n)| n.inputs.first().copied().flatten());
-    let dims = dims.map(|v| site.graph.ty(v).dims.clone()).unwrap_or_default();
-    let of = |i: usize| dims.get(i).and_then(|d| d.as_const()).map_or(32, |n| n.max(0) as usize);
-    let attrs = site.op().ok().map(|o| o.attrs());
-    let first = attrs.and_then(|a| a.int("layout").ok()) == Some(1);
-    let (steps, batch) = if first { (of(1), of(0)) } else { (of(0), of(1)) };
-    let dirs = attrs.map_or(1, directions);
-    let columns = plan.columns(dirs, batch, layout.columns);
-    let clusters = dirs * batch.div_ceil(columns);
-    let waves = clusters.div_ceil(plan.at_once());
-    let ghz = site.target.numbers.get("clock_mhz").map_or(1.5, |&m| m as f64 / 1000.0).max(0.1);
-    let each = exchanges * layout.clocks(plan, columns, narrow);
-    let (rows, cols) = (steps * batch, dirs * layout.gates * layout.hidden);
-    let blocks = rows.div_ceil(plan.tile.m) * cols.div_ceil(plan.tile.n);
-    // A tile's clocks: by its area where a wave of them fills the device.
-    let rate = if !narrow {
-        80.0
-    } else if plan.tile.n > SIDE {
-        900.0
-    } else {
-        450.0
-    };
-    let tile = 2.0 * (plan.tile.m * plan.tile.n * of(2)) as f64 / rate + 1500.0;
-    let product = blocks.div_ceil(2 * RESIDENT) as f64 * tile;
-    4000.0 + (waves as f64 * steps as f64 * each + product) / ghz
 }

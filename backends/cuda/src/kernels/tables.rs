@@ -107,10 +107,16 @@ pub fn families() -> Vec<Family> {
         ),
         family(
             "Recurrences",
-            "One product of all inputs by `mma.sync` with tiles of these rows and columns (64 x 64 without tensor cores where \
+            "One product of all inputs by `mma.sync` with tiles of these rows and columns (32 x 32 without tensor cores where \
              they are f32), then one launch whose blocks keep the recurrent weights on the chip: clusters from sm_90 on, or a \
              grid whose blocks all run at once.",
             recurrent::tiles(),
+        ),
+        family(
+            "Recurrences of few units",
+            "The same product, then one launch whose blocks run a sequence of a direction each. *block* names the lanes that share the \
+             weights of a unit, and the units that they share if there are several.",
+            recurrent::block::tiles(),
         ),
     ]
 }
@@ -135,6 +141,7 @@ mod tests {
             small::table::KERNELS,
             groups::table::KERNELS,
             recurrent::KERNELS,
+            recurrent::block::KERNELS,
             wgmma::few_table::KERNELS,
             wgmma::table::KERNELS,
         ];

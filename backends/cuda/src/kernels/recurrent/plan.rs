@@ -18,7 +18,7 @@ pub struct Plan {
 }
 
 /// Tiles of the input's product.
-const SMALL: Tile = Tile { m: 64, n: 64, bytes: 128, warps: (2, 2), stages: 4 };
+pub const SMALL: Tile = Tile { m: 64, n: 64, bytes: 128, warps: (2, 2), stages: 4 };
 const LARGE: Tile = Tile { m: 128, n: 128, bytes: 64, warps: (2, 4), stages: 4 };
 
 /// A plan of clusters of `cluster` blocks.
@@ -42,7 +42,7 @@ pub const RESIDENT: usize = 112;
 /// Blocks of grids whose blocks wait for each other.
 pub const AT_ONCE: usize = 128;
 /// The side of the tile of the input's product in f32.
-pub const SIDE: usize = 64;
+pub const SIDE: usize = 32;
 /// Whether operands of the input's product are laid out across its depth: neither is.
 pub const ALONG: (bool, bool) = (false, false);
 
