@@ -101,6 +101,16 @@ pub struct Memory<D: Device> {
     pub notes: D::Notes,
 }
 
+/// The value whose memory the node of `v` changes instead of making new one, as the plan has it. A kernel that writes a part of a tensor
+/// leaves the others to those in front of it, also where values have buffers of their own.
+fn changed_in_place(program: &Program, v: ValueId) -> Option<ValueId> {
+    let (_, node) = program.graph.producer(v)?;
+    let &(i, _) = node.op.def().traits.must_alias.iter().find(|(_, o)| node.outputs.get(*o) == Some(&v))?;
+    let from = (*node.inputs.get(i)?)?;
+    let place = |v: ValueId| program.memory.places.get(v.0 as usize);
+    (place(from) == place(v) && matches!(place(v), Some(Place::Arena { .. }))).then_some(from)
+}
+
 impl<D: Device> Memory<D> {
     /// The arena of a program unless it is the caller's, and records for its steps where kernels check indices.
     pub fn new(
@@ -283,6 +293,9 @@ impl<D: Device> Memory<D> {
                 return arena.range(offset, bytes).ok_or_else(|| no_memory(program));
             }
             _ => {}
+        }
+        if let Some(from) = changed_in_place(program, v) {
+            return self.place(queue, program, weights, from, bytes);
         }
         let what = || format!("tensor \"{}\"", name());
         let buffer =
