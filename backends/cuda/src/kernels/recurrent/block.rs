@@ -2,7 +2,7 @@
 
 mod layout;
 
-use self::layout::Layout;
+use self::layout::{Layout, Plan};
 use super::cell::{self, Sizes};
 use super::cost::Work;
 use super::plan::{ALONG, gates, hidden, narrow, reset_first};
@@ -14,22 +14,6 @@ use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
 use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
 use kiln_ops::recurrent::{LSTM, activations};
-
-/// Lanes of a warp that share rows of weights.
-#[derive(Debug)]
-pub struct Plan {
-    /// Lanes that share rows: four, or a multiple that is a power of two.
-    lanes: usize,
-    /// Units whose gates they share, or as many times four units of a plain network.
-    quads: usize,
-}
-
-impl Plan {
-    /// Registers of a thread for other things than weights.
-    const fn others(&self) -> usize {
-        36 + 12 * self.quads
-    }
-}
 
 /// A table of plans, `"tactic" lanes quads;`, and a kernel for each.
 macro_rules! block_kernels {

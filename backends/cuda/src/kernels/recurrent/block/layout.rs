@@ -1,6 +1,5 @@
 //! The layout of a recurrence's weights among the threads of one block.
 
-use super::Plan;
 use kiln_backend::BackendError;
 use kiln_codegen::site::unsupported;
 
@@ -14,6 +13,22 @@ const MOST_THREADS: usize = 512;
 const FEW: usize = 64;
 /// Shared memory that the kernel declares itself, in bytes at most.
 const FIXED_SHARED: usize = 8 << 10;
+
+/// Lanes of a warp that share rows of weights.
+#[derive(Debug)]
+pub struct Plan {
+    /// Lanes that share rows: four, or a multiple that is a power of two.
+    pub lanes: usize,
+    /// Units whose gates they share, or as many times four units of a plain network.
+    pub quads: usize,
+}
+
+impl Plan {
+    /// Registers of a thread for other things than weights.
+    const fn others(&self) -> usize {
+        36 + 12 * self.quads
+    }
+}
 
 /// Division of the work; fours are those of neighbouring weights of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
