@@ -101,8 +101,8 @@ pub struct Memory<D: Device> {
     pub notes: D::Notes,
 }
 
-/// The value whose memory the node of `v` changes instead of making new one, as the plan has it. A kernel that writes a part of a tensor
-/// leaves the others to those in front of it, also where values have buffers of their own.
+/// The value whose memory the node of `v` changes instead of making new one, as the plan has it. Kernels that write a part of a tensor
+/// need the parts that others have written. So this holds where values have buffers of their own, too.
 fn changed_in_place(program: &Program, v: ValueId) -> Option<ValueId> {
     let (_, node) = program.graph.producer(v)?;
     let &(i, _) = node.op.def().traits.must_alias.iter().find(|(_, o)| node.outputs.get(*o) == Some(&v))?;
