@@ -19,6 +19,16 @@ struct GatherVectorsParams {
     u32 line_shift;
 };
 
+// The slice along the axis that index number `at` means, from the end if it is negative; false if it is out of range.
+template <class K> DEV bool slice_of(const K& k, u32 at, typename K::At& slice) {
+    const auto& p = params<GatherVectorsParams>(k);
+    typedef decltype(k.x1(0u)) Index;
+    const Index v = k.x1(at);
+    const Index index = v < Index(0) ? v + Index(p.axis) : v;
+    slice = typename K::At(index);
+    return index >= Index(0) && index < Index(p.axis);
+}
+
 // The position in x of vector `t` of the result, of `width` elements; false if its index is out of range.
 template <class K> DEV bool picked(const K& k, u32 t, u32 width, typename K::At& from) {
     typedef typename K::At At;
@@ -26,13 +36,11 @@ template <class K> DEV bool picked(const K& k, u32 t, u32 width, typename K::At&
     const u32 q = divide(t, Divisor{p.after, p.after_factor, p.after_shift});
     const u32 slice = divide(q, Divisor{p.picked, p.picked_factor, p.picked_shift});
     const u32 batch = divide(slice, Divisor{p.before, p.before_factor, p.before_shift});
-    const auto v = k.x1(batch * p.picked + (q - slice * p.picked));
-    typedef decltype(k.x1(0u)) Index;
-    const Index index = v < Index(0) ? v + Index(p.axis) : v;
-    if (index < Index(0) || index >= Index(p.axis)) {
+    At index;
+    if (!slice_of(k, batch * p.picked + (q - slice * p.picked), index)) {
         return false;
     }
-    from = (At(slice) * p.axis + At(index)) * p.after * width + (t - q * p.after) * width;
+    from = (At(slice) * p.axis + index) * p.after * width + (t - q * p.after) * width;
     return true;
 }
 
@@ -57,30 +65,26 @@ template <class K> DEV void gather_1(const K& k, u32 t) {
 }
 
 // Slices at the same place behind several neighbours in front of the axis: one index is read for all of them, and all are loaded before
-// the first is stored.
-constexpr u32 LINES = 4u;
-
+// the first is stored. `K::LINES` places have one thread.
 template <u32 WIDTH, class Some, class K, class Load, class Store> DEV void gather_lines(const K& k, u32 t, Load load, Store store) {
     typedef typename K::At At;
-    typedef decltype(k.x1(0u)) Index;
     const auto& p = params<GatherVectorsParams>(k);
     const u32 group = divide(t, Divisor{p.line, p.line_factor, p.line_shift});
     const u32 place = t - group * p.line;
     const u32 pick = divide(place, Divisor{p.after, p.after_factor, p.after_shift});
-    const auto v = k.x1(pick);
-    const Index index = v < Index(0) ? v + Index(p.axis) : v;
-    const bool inside = index >= Index(0) && index < Index(p.axis);
-    const u32 first = group * LINES;
-    const At from = (At(first) * p.axis + (inside ? At(index) : At(0))) * p.after * WIDTH + (place - pick * p.after) * WIDTH;
-    Some found[LINES] = {};
+    At index;
+    const bool inside = slice_of(k, pick, index);
+    const u32 first = group * K::LINES;
+    const At from = (At(first) * p.axis + index) * p.after * WIDTH + (place - pick * p.after) * WIDTH;
+    Some found[K::LINES] = {};
 #pragma unroll
-    for (u32 i = 0u; i < LINES; i++) {
+    for (u32 i = 0u; i < K::LINES; i++) {
         if (inside && first + i < p.before) {
             found[i] = load(from + At(i) * p.axis * p.after * WIDTH);
         }
     }
 #pragma unroll
-    for (u32 i = 0u; i < LINES; i++) {
+    for (u32 i = 0u; i < K::LINES; i++) {
         if (first + i < p.before) {
             store(found[i], ((first + i) * p.line + place) * WIDTH);
         }

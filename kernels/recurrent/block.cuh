@@ -24,7 +24,7 @@ template <class K> DEV f32 gate_of(const K& k, const RecurrentChipParams& p, u32
     }
 }
 
-// What a thread has of each quad.
+// Numbers that a thread keeps for its row of a quad from step to step.
 template <class K> struct Unit {
     f32 bias, input_bias, peephole, cell, next;
 

@@ -60,9 +60,17 @@ template <bool ONE> DEV u32 along_q(const TransposeTilesParams& p, u32 at) {
 }
 
 // Elements of a tile, whose side along p is a power of two: 32, 64 or 128.
-constexpr u32 AREA = 4096u;
+constexpr u32 AREA_BITS = 12u;
+constexpr u32 AREA = 1u << AREA_BITS;
 // Threads of a block.
 constexpr u32 MOVERS = 256u;
+
+// The place of a thread among rows of 2^bits elements or vectors, and how many rows a block takes at a time.
+struct Share {
+    u32 x, y, step;
+    DEV explicit Share(u32 bits) : x(threadIdx.x & ((1u << bits) - 1u)), y(threadIdx.x >> bits), step(MOVERS >> bits) {}
+};
+
 // Elements behind each row of a tile, so that a column's are in different banks. Eight neighbouring rows of 2 bytes, read by vectors of
 // columns, are in different banks where rows are odd.
 template <class Cell> constexpr u32 PAD = sizeof(Cell) == 1u ? 4u : sizeof(Cell) == 2u ? 2u : 1u;
@@ -77,12 +85,11 @@ constexpr u32 WRITES = 2u;
 // Two vectors of x, of a thread. All loads of a tile are in flight before the first of them is stored.
 template <class K> DEV void load_vectors(const K& k, const Tile& own, Run<typename K::Cell> (&r)[2]) {
     const auto& p = params<TransposeTilesParams>(k);
-    const u32 across = p.bits_p - 3u;
-    const u32 x = (threadIdx.x & ((1u << across) - 1u)) * 8u;
-    const u32 y = threadIdx.x >> across;
+    const Share share(p.bits_p - 3u);
+    const u32 x = share.x * 8u;
 #pragma unroll
     for (u32 i = 0u; i < 2u; i++) {
-        const u32 q = own.q + y + i * (MOVERS >> across);
+        const u32 q = own.q + share.y + i * share.step;
         if (own.p + x < p.size_p && q < p.size_q) {
             r[i] = Run<typename K::Cell>::of(k.bx0 + own.source + along_q<false>(p, q) + own.p + x, 1u);
         }
@@ -92,12 +99,12 @@ template <class K> DEV void load_vectors(const K& k, const Tile& own, Run<typena
 // Brings a tile to shared memory by vectors, PADDING elements behind each row.
 template <u32 PADDING, class K> DEV void read_vectors(const K& k, typename K::Cell* tile, const Tile& own) {
     const auto& p = params<TransposeTilesParams>(k);
-    const u32 across = p.bits_p - 3u;
+    const Share share(p.bits_p - 3u);
     const u32 pitch = (1u << p.bits_p) + PADDING;
     Run<typename K::Cell> r[2] = {};
     load_vectors(k, own, r);
-    typename K::Cell* const to = tile + (threadIdx.x >> across) * pitch + (threadIdx.x & ((1u << across) - 1u)) * 8u;
-    const u32 second = (MOVERS >> across) * pitch;
+    typename K::Cell* const to = tile + share.y * pitch + share.x * 8u;
+    const u32 second = share.step * pitch;
 #pragma unroll
     for (u32 i = 0u; i < 16u; i++) {
         to[(i < 8u ? 0u : second) + i % 8u] = r[i / 8u].v[i % 8u];
@@ -107,22 +114,20 @@ template <u32 PADDING, class K> DEV void read_vectors(const K& k, typename K::Ce
 // Brings a tile to shared memory element by element.
 template <bool ONE, u32 PADDING, class K> DEV void read_ones(const K& k, typename K::Cell* tile, const Tile& own) {
     const auto& p = params<TransposeTilesParams>(k);
-    const u32 side = 1u << p.bits_p;
-    const u32 x = threadIdx.x & (side - 1u);
-    const u32 y = threadIdx.x >> p.bits_p;
-    const u32 step = MOVERS >> p.bits_p;
-    const u32 rows = own.p + x < p.size_p ? p.size_q - own.q : 0u;
-    const u32 first = own.source + own.p + x;
+    const Share share(p.bits_p);
+    const u32 rows = own.p + share.x < p.size_p ? p.size_q - own.q : 0u;
+    const u32 first = own.source + own.p + share.x;
     typename K::Cell r[16] = {};
 #pragma unroll
     for (u32 i = 0u; i < 16u; i++) {
-        if (y + i * step < rows) {
-            r[i] = k.bx0[first + along_q<ONE>(p, own.q + y + i * step)];
+        const u32 q = share.y + i * share.step;
+        if (q < rows) {
+            r[i] = k.bx0[first + along_q<ONE>(p, own.q + q)];
         }
     }
 #pragma unroll
     for (u32 i = 0u; i < 16u; i++) {
-        tile[(y + i * step) * (side + PADDING) + x] = r[i];
+        tile[(share.y + i * share.step) * ((1u << p.bits_p) + PADDING) + share.x] = r[i];
     }
 }
 
@@ -130,12 +135,11 @@ template <bool ONE, u32 PADDING, class K> DEV void read_ones(const K& k, typenam
 template <u32 PADDING, class K> DEV void write_vectors(const K& k, const typename K::Cell* tile, const Tile& own) {
     const auto& p = params<TransposeTilesParams>(k);
     const u32 pitch = (1u << p.bits_p) + PADDING;
-    // Vectors along q.
-    const u32 vectors = (AREA / 8u) >> p.bits_p;
-    const u32 x = (threadIdx.x & (vectors - 1u)) * 8u;
+    const Share share(AREA_BITS - 3u - p.bits_p);
+    const u32 x = share.x * 8u;
 #pragma unroll
     for (u32 i = 0u; i < 2u; i++) {
-        const u32 down = (threadIdx.x + i * MOVERS) / vectors;
+        const u32 down = share.y + i * share.step;
         if (own.p + down < p.size_p && own.q + x < p.size_q) {
             Run<typename K::Cell> out;
 #pragma unroll
@@ -150,16 +154,15 @@ template <u32 PADDING, class K> DEV void write_vectors(const K& k, const typenam
 // Writes a tile element by element.
 template <u32 PADDING, class K> DEV void write_ones(const K& k, const typename K::Cell* tile, const Tile& own) {
     const auto& p = params<TransposeTilesParams>(k);
-    const u32 side_q = AREA >> p.bits_p;
-    const u32 x = threadIdx.x & (side_q - 1u);
-    const u32 y = (threadIdx.x << p.bits_p) / AREA;
-    const u32 step = (MOVERS << p.bits_p) / AREA;
-    const u32 rows = own.q + x < p.size_q ? p.size_p - own.p : 0u;
-    const u32 first = own.result + (own.p + y) * p.own_stride_p + own.q + x;
+    const Share share(AREA_BITS - p.bits_p);
+    const u32 rows = own.q + share.x < p.size_q ? p.size_p - own.p : 0u;
+    const u32 first = own.result + (own.p + share.y) * p.own_stride_p + own.q + share.x;
+    const typename K::Cell* const from = tile + share.x * ((1u << p.bits_p) + PADDING) + share.y;
 #pragma unroll
     for (u32 i = 0u; i < 16u; i++) {
-        if (y + i * step < rows) {
-            copy_1(k, tile + x * ((1u << p.bits_p) + PADDING) + y + i * step, first + i * step * p.own_stride_p);
+        const u32 down = i * share.step;
+        if (share.y + down < rows) {
+            copy_1(k, from + down, first + down * p.own_stride_p);
         }
     }
 }
@@ -202,9 +205,9 @@ template <class K> DEV void tiles_of_8(const K& k) {
         // Words hold two neighbours along p: a thread has two lines of the result.
         const u32 pitch = ((1u << p.bits_p) + PAD<Cell>) / 2u;
         u32* const words = reinterpret_cast<u32*>(tile);
-        const u32 across = p.bits_p - 3u;
-        u32* const to = words + (threadIdx.x >> across) * pitch + (threadIdx.x & ((1u << across) - 1u)) * 4u;
-        const u32 second = (MOVERS >> across) * pitch;
+        const Share read(p.bits_p - 3u);
+        u32* const to = words + read.y * pitch + read.x * 4u;
+        const u32 second = read.step * pitch;
         Run<Cell> r[2] = {};
         load_vectors(k, own, r);
 #pragma unroll
@@ -215,19 +218,18 @@ template <class K> DEV void tiles_of_8(const K& k) {
             }
         }
         __syncthreads();
-        const u32 vectors = (AREA / 8u) >> p.bits_p;
-        const u32 x = (threadIdx.x & (vectors - 1u)) * 8u;
-        const u32 y = threadIdx.x / vectors;
+        const Share write(AREA_BITS - 3u - p.bits_p);
+        const u32 x = write.x * 8u;
         Run<Cell> out[2];
 #pragma unroll
         for (u32 j = 0u; j < 8u; j++) {
-            const u32 both = words[(x + j) * pitch + y];
+            const u32 both = words[(x + j) * pitch + write.y];
             out[0].v[j] = Cell(both);
             out[1].v[j] = Cell(both >> 16);
         }
 #pragma unroll
         for (u32 i = 0u; i < 2u; i++) {
-            const u32 down = y * 2u + i;
+            const u32 down = write.y * 2u + i;
             if (own.p + down < p.size_p && own.q + x < p.size_q) {
                 put_8(k, out[i], own.result + (own.p + down) * p.own_stride_p + own.q + x);
             }

@@ -3,7 +3,7 @@
 #include "../prelude/types.cuh"
 
 // Operands in stages: 128-byte swizzle, 1024 bytes from 8 rows to the next; across K, boxes are 8192 bytes apart. Only the low word of
-// a descriptor depends on the address, whose 16 bytes more are 1 there.
+// a descriptor depends on the address, which counts 16 bytes there.
 DEV u32 descriptor_low(u32 at, u32 apart) { return (apart << 16) | ((at & 0x3ffffu) >> 4); }
 DEV u64 descriptor_of(u32 low) { return (u64(1) << 62) | (u64(64) << 32) | low; }
 DEV u64 descriptor(u32 at, u32 apart) { return descriptor_of(descriptor_low(at, apart)); }

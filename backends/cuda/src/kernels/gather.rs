@@ -65,7 +65,8 @@ const THREADS: usize = 1 << 17;
 fn source(site: &Site<'_>, tactic: &Tactic) -> Result<Body, BackendError> {
     let at = if is_far(tactic) { "u64" } else { "u32" };
     let entries = ["gather_8", "gather_1", "gather_lines_8", "gather_lines_1"].map(Entry::threads).into();
-    Ok(Body::of("gather/vectors", entries).with(copied(site) + &(CUDA.alias)("At", at)))
+    let lines = site.constant("LINES", "u32", format_args!("{LINES}u"));
+    Ok(Body::of("gather/vectors", entries).with(copied(site) + &(CUDA.alias)("At", at) + &lines))
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {

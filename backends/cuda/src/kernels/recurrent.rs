@@ -14,8 +14,11 @@ use super::mma::Kind;
 use crate::target::capability;
 use crate::tiles;
 use kiln_backend::{BackendError, Tactic, Target};
+use kiln_codegen::Kernel;
 use kiln_codegen::site::{Site, unsupported};
-use kiln_codegen::{Kernel, Views};
+
+/// The operators.
+const OPS: &[&str] = &["rnn", "gru", "lstm"];
 
 /// A table of plans, `"tactic" plan;`, and a kernel for each.
 macro_rules! recurrent_kernels {
@@ -26,14 +29,8 @@ macro_rules! recurrent_kernels {
         pub const KERNELS: &[Kernel] = &[$({
             const PLAN: &Plan = &$plan;
             Kernel {
-                name: $name,
-                ops: &["rnn", "gru", "lstm"],
-                epilogue: false,
-                views: Views::Whole,
-                side_results: false,
                 tactics: |site| tactics(site, $name, PLAN),
-                source: |site, _| chip::source(site, PLAN),
-                launch: |cx| chip::launch(cx, PLAN),
+                ..Kernel::alone($name, OPS, |site, _| chip::source(site, PLAN), |cx| chip::launch(cx, PLAN))
             }
         },)*];
     };

@@ -219,23 +219,23 @@ fn has_functions(site: &Site<'_>) -> bool {
     site.fused.as_ref().is_some_and(|e| e.insts.iter().any(|i| long(&i.op)))
 }
 
-/// The type of sums, and the function of one instruction: 64 x `n` sums from 32 bytes of K, on top of those that are there
-/// unless `more` is 0, of operands of these types; `across` says which lie across K.
+/// The type of sums, and the function of one instruction: 64 x `n` sums from 32 bytes of K, on top of those that are there, of
+/// operands of these types; `across` says which lie across K.
 pub fn multiply(n: usize, kind: Kind, types: (&str, &str), across: (bool, bool)) -> String {
     let sums: Vec<String> = (0..n / 2).map(|i| format!("%{i}")).collect();
     let places: Vec<String> = (0..n / 2).map(|i| format!("\"+{}\"(d[{i}])", kind.sums.2)).collect();
     // Signs of floats, and which operands lie across K: only 16-bit floats can.
-    let more = match kind.size {
+    let signs = match kind.size {
         2 => format!(", 1, 1, {}, {}", u32::from(across.0), u32::from(across.1)),
         4 => ", 1, 1".to_owned(),
         _ if kind.sums.2 == "f" => ", 1, 1".to_owned(),
         _ => String::new(),
     };
-    let (a, b, one, sum) = (n / 2, n / 2 + 1, n / 2 + 2, kind.sums.0);
+    let (a, b, sum) = (n / 2, n / 2 + 1, kind.sums.0);
     format!(
-        "    typedef {sum} Sum;\n    DEV static void multiply({sum} (&d)[{}], u64 a, u64 b, u32 more = 1u) {{\n    asm volatile(\"{{\\n.reg .pred p;\\nsetp.ne.b32 p, \
-         %{one}, 0;\\nwgmma.mma_async.sync.aligned.m64n{n}k{}.{}.{}.{} {{{}}}, %{a}, %{b}, p{more};\\n}}\"\n        : {}\n  \
-         : \"l\"(a), \"l\"(b), \"r\"(more));\n}}\n",
+        "    typedef {sum} Sum;\n    DEV static void multiply({sum} (&d)[{}], u64 a, u64 b) {{\n    asm volatile(\"{{\\n.reg .pred p;\\nsetp.eq.u32 p, 0, \
+         0;\\nwgmma.mma_async.sync.aligned.m64n{n}k{}.{}.{}.{} {{{}}}, %{a}, %{b}, p{signs};\\n}}\"\n        : {}\n  \
+         : \"l\"(a), \"l\"(b));\n}}\n",
         n / 2,
         32 / kind.size,
         kind.sums.1,

@@ -3,6 +3,7 @@
 mod layout;
 
 use self::layout::{Layout, Plan};
+use super::OPS;
 use super::cell::{self, Sizes};
 use super::cost::Work;
 use super::plan::{ALONG, gates, hidden, narrow, reset_first};
@@ -12,7 +13,7 @@ use crate::kernels::mma::{Kind, Tile};
 use crate::tiles;
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
-use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch};
 use kiln_ops::recurrent::{LSTM, activations};
 
 /// A table of plans, `"tactic" lanes quads;`, and a kernel for each.
@@ -24,14 +25,8 @@ macro_rules! block_kernels {
         pub const KERNELS: &[Kernel] = &[$({
             const PLAN: &Plan = &Plan { lanes: $lanes, quads: $quads };
             Kernel {
-                name: $name,
-                ops: &["rnn", "gru", "lstm"],
-                epilogue: false,
-                views: Views::Whole,
-                side_results: false,
                 tactics: |site| tactics(site, $name, PLAN),
-                source: |site, _| source(site, PLAN),
-                launch,
+                ..Kernel::alone($name, OPS, |site, _| source(site, PLAN), launch)
             }
         },)*];
     };
