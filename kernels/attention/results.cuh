@@ -159,14 +159,13 @@ DEV void own_rows(const K& k, const FlashParams& p, const typename Shape<K>::Sum
     }
 }
 
-// Writes rows of results through the memory of queries that were copied by boxes: 128 bytes of all lines one after the other, swizzled.
+// Writes a warp's rows of results, from row `first` on, through `own`: 128 bytes of all lines one after the other, swizzled.
 template <class K>
-DEV void boxed_rows(const K& k, const FlashParams& p, const typename Shape<K>::Sums& o, typename Shape<K>::OfRows& sum, u32 line, u32 b, u32 kv,
-                    u32 r0, u32 left) {
+DEV void boxed_rows(const K& k, const FlashParams& p, u8* own, const typename Shape<K>::Sums& o, typename Shape<K>::OfRows& sum, u32 b, u32 kv,
+                    u32 first, u32 left) {
     typedef Shape<K> T;
     typedef typename K::Cell Cell;
     const u32 lane = threadIdx.x % 32u;
-    u8* own = block_memory + ((1024u - address(block_memory) % 1024u) % 1024u) + line * 128u;
     const auto chunk = [&](u32 row, u32 c) { return own + c / 8u * (K::BM * 128u) + row * 128u + (c % 8u ^ row % 8u) * 16u; };
 #pragma unroll
     for (u32 h = 0u; h < 2u; h++) {
@@ -189,7 +188,7 @@ DEV void boxed_rows(const K& k, const FlashParams& p, const typename Shape<K>::S
         const u32 row = (lane + e * 32u) / COPIES;
         const u32 c = (lane + e * 32u) % COPIES;
         if (row < left && c * 8u < size) {
-            put_cells(k, p, chunk(row, c), result_row<K>(p, b, kv, row + r0 + line) * size + c * 8u, size - c * 8u);
+            put_cells(k, p, chunk(row, c), result_row<K>(p, b, kv, first + row) * size + c * 8u, size - c * 8u);
         }
     }
 }

@@ -61,18 +61,20 @@ template <class K> DEV void put_mask(const K& k, const FlashParams& p, f32& s, t
     }
 }
 
-// Pairs of the mask that a thread reads before its scores are there: of narrow masks whose keys are neighbours in aligned pairs.
+// Pairs of the mask that a thread reads before its scores are there: of narrow masks whose keys are neighbours in aligned pairs. Of a
+// MASK_OF_KEYS, both rows of a thread have the same.
 template <class K, bool HAS = K::MASK> struct SoonMask {
     static constexpr bool SOON = false;
     DEV void read(const K&, const FlashParams&, const typename Shape<K>::Rows&, u32, u32) {}
 };
 template <class K> struct SoonMask<K, true> {
     typedef Shape<K> T;
-    static constexpr bool SOON = K::SWIZZLED && sizeof(typename K::MaskCell) <= 2u && K::DV <= 128u && K::BN <= 64u;
+    static constexpr u32 LINES = K::MASK_OF_KEYS ? 1u : 2u;
+    static constexpr bool SOON = K::SWIZZLED && sizeof(typename K::MaskCell) <= 2u && K::DV <= 128u && K::BN * LINES <= 128u;
     struct alignas(2 * sizeof(typename K::MaskCell)) Pair {
         typename K::MaskCell a, b;
     };
-    Pair pairs[SOON ? T::MI : 1u][2][SOON ? T::NJ : 1u];
+    Pair pairs[SOON ? T::MI : 1u][LINES][SOON ? T::NJ : 1u];
     bool there;
 
     // Reads those of the keys from j0 on, if all are there.
@@ -84,7 +86,7 @@ template <class K> struct SoonMask<K, true> {
 #pragma unroll
                 for (u32 i = 0u; i < T::MI; i++) {
 #pragma unroll
-                    for (u32 h = 0u; h < 2u; h++) {
+                    for (u32 h = 0u; h < LINES; h++) {
                         const typename K::MaskCell* row = k.bx3 + mask_at[i][h] + j0 + threadIdx.x % 4u * 2u;
 #pragma unroll
                         for (u32 j = 0u; j < T::NJ; j++) {
@@ -106,8 +108,8 @@ template <class K> struct SoonMask<K, true> {
                     for (u32 h = 0u; h < 2u; h++) {
 #pragma unroll
                         for (u32 j = 0u; j < T::NJ; j++) {
-                            put_mask(k, p, s[i][j][2u * h], pairs[i][h][j].a);
-                            put_mask(k, p, s[i][j][2u * h + 1u], pairs[i][h][j].b);
+                            put_mask(k, p, s[i][j][2u * h], pairs[i][h % LINES][j].a);
+                            put_mask(k, p, s[i][j][2u * h + 1u], pairs[i][h % LINES][j].b);
                         }
                     }
                 }
@@ -200,7 +202,7 @@ DEV void exclude(typename Shape<K>::Scores& s, const typename Shape<K>::Rows& se
     for (u32 i = 0u; i < Shape<K>::MI; i++) {
 #pragma unroll
         for (u32 j = 0u; j < KEYS / 8u; j++) {
-            if (K::ALL_KEYS > 0u && !K::CAUSAL && j0 + j * 8u + 8u <= ::min(valid, last)) {
+            if ((K::ALL_KEYS > 0u || K::AT_ONCE) && !K::CAUSAL && j0 + j * 8u + 8u <= ::min(valid, last)) {
                 continue;
             }
 #pragma unroll

@@ -3,13 +3,15 @@
 // the sums of the last weights and values. IN_TURNS, one of two warpgroups starts its products when the other one has started its own,
 // so that it weighs while the other one's are computed; BESIDE, a warpgroup weighs while its own sums are computed. BOXES, one thread
 // starts copies of whole boxes of tensors, and a block goes on to further tiles, whose first keys are copied meanwhile; BOXED_MASK, the mask
-// comes by the same way, beside the keys that it is for.
+// comes by the same way, beside the keys that it is for. AT_ONCE, a single step has all keys, and no warp copies for others: the first
+// thread starts the copies of the next tile as soon as there is room.
 #pragma once
 #include "results.cuh"
 #include "wgmma_copies.cuh"
 
-// A tile of a warpgroup and the others that compute; see `copy_boxes`.
-template <class K> DEV void attend_tile(const K& k, const FlashParams& p, const BlockWork<K>& w, u32 tile, u32 done, bool last) {
+// A tile of a warpgroup and the others that compute, and copies for the next one, if there is one; see `copy_boxes`.
+template <class K>
+DEV void attend_tile(const K& k, const FlashParams& p, const BlockWork<K>& w, u32 tile, u32 done, u32 next_block, bool last) {
     typedef Shape<K> T;
     typedef WgmmaShape<K> W;
     constexpr u32 BN = K::BN;
@@ -34,7 +36,7 @@ template <class K> DEV void attend_tile(const K& k, const FlashParams& p, const 
         const u32 j0 = w.first + step * BN;
         if constexpr (K::BOXED_MASK) {
             cap_scores<K>(p, s);
-            W::put_boxed_mask(k, p, s, line, (done + step) % 2u);
+            W::put_boxed_mask(k, p, s, line, done + step);
             __syncwarp();
             W::read(W::keys_empty(done + step));
         } else if constexpr (SoonMask<K>::SOON) {
@@ -51,6 +53,25 @@ template <class K> DEV void attend_tile(const K& k, const FlashParams& p, const 
         }
         soften_scores<K, BN>(s, less, top, sum, p.power);
     };
+    // Tells that queries were read, and starts copies for the next tile: of queries and keys, or of values.
+    const auto start_next = [&](bool keys) {
+        if constexpr (K::AT_ONCE) {
+            if (keys) {
+                W::read(W::queries_empty());
+            }
+            if (!last && threadIdx.x == 0u) {
+                const BlockWork<K> next(k, p, next_block);
+                const TileBoxes<K> boxes{k, p, next};
+                if (keys) {
+                    boxes.queries(tile + 1u);
+                    boxes.keys(0u, done + steps);
+                } else {
+                    boxes.values(0u, done + steps);
+                }
+            }
+            __syncwarp();
+        }
+    };
     if constexpr (K::BOXES) {
         barrier_wait(W::queries_full(), tile % 2u);
     }
@@ -60,29 +81,33 @@ template <class K> DEV void attend_tile(const K& k, const FlashParams& p, const 
     if (own > 0u) {
         typename T::Scores s;
         typename T::OfRows less;
-        W::start_scores(s, group, done % 2u);
+        W::start_scores(s, group, done);
         W::template finish_scores<0u>(s);
+        if constexpr (!K::BOXED_MASK) {
+            W::read(W::keys_empty(done));
+        }
+        start_next(true);
         weigh_scores(s, less, 0u);
         W::pack(weights, s);
-    }
-    if (!K::BOXED_MASK || own == 0u) {
+    } else {
         if (steps > 0u) {
             W::read(W::keys_empty(done));
         }
+        start_next(true);
     }
     for (u32 step = 0u; step < steps; step++) {
         const u32 next = step + 1u;
         const u32 at = done + step;
-        if (next < steps) {
+        if (!K::AT_ONCE && next < steps) {
             W::wait_full(W::keys_full(at + 1u), at + 1u);
         }
-        if (next < own) {
+        if (!K::AT_ONCE && next < own) {
             typename T::Scores s;
             typename T::OfRows less;
             W::begin_turn(group);
-            W::start_scores(s, group, (at + 1u) % 2u);
+            W::start_scores(s, group, at + 1u);
             W::wait_full(W::values_full(at), at);
-            W::start_values(o, weights, at % 2u);
+            W::start_values(o, weights, at);
             W::end_turn(group);
             W::template finish_scores<1u>(s);
             if constexpr (!K::BOXED_MASK) {
@@ -104,31 +129,37 @@ template <class K> DEV void attend_tile(const K& k, const FlashParams& p, const 
             W::wait_full(W::values_full(at), at);
             if (step < own) {
                 W::begin_turn(group);
-                W::start_values(o, weights, at % 2u);
+                W::start_values(o, weights, at);
                 W::end_turn(group);
                 W::finish_values(o);
             } else {
                 W::begin_turn(group);
                 W::end_turn(group);
             }
-            if (next < steps) {
+            if (!K::AT_ONCE && next < steps) {
                 W::read(W::keys_empty(at + 1u));
             }
             W::read(W::values_empty(at));
         }
     }
+    start_next(false);
     if (last) {
         release();
     }
     if constexpr (K::BOXES) {
-        // All of a warpgroup has read its queries, whose place its results take.
-        asm volatile("bar.sync %0, 128;" ::"r"(4u + group) : "memory");
-        if (w.r0 + line < w.rows) {
-            boxed_rows(k, p, o, sum, line, w.b, w.kv, w.r0, w.rows - w.r0 - line);
+        if constexpr (!K::AT_ONCE) {
+            // All of a warpgroup has read its queries, whose place its results take.
+            asm volatile("bar.sync %0, 128;" ::"r"(4u + group) : "memory");
         }
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        if (w.r0 + line < w.rows) {
+            boxed_rows(k, p, W::results() + line * 128u, o, sum, w.b, w.kv, w.r0 + line, w.rows - w.r0 - line);
+        }
         __syncwarp();
-        W::read(W::queries_empty());
+        if constexpr (!K::AT_ONCE) {
+            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+            __syncwarp();
+            W::read(W::queries_empty());
+        }
         return;
     }
     T::meet();
@@ -141,14 +172,13 @@ template <class K> DEV void attend_tile(const K& k, const FlashParams& p, const 
     }
 }
 
-// Visits the tiles of a block, and tells which is the last one. Tiles come in the order of their work, the largest ones first: every other
-// round goes backward, so that blocks have about the same.
+// Visits the tiles of a block, each with the one that follows, and tells which is the last one. Tiles come in the order of their work, the
+// largest ones first: every other round goes backward, so that blocks have about the same.
 template <class Visit> DEV void each_tile(u32 tiles, Visit visit) {
-    for (u32 first = 0u, odd = 0u; first < tiles; first += gridDim.x, odd ^= 1u) {
-        const u32 tile = first + (odd != 0u ? gridDim.x - 1u - blockIdx.x : blockIdx.x);
-        if (tile < tiles) {
-            visit(tile, first + gridDim.x >= tiles);
-        }
+    const auto at = [](u32 first, u32 odd) { return first + (odd != 0u ? gridDim.x - 1u - blockIdx.x : blockIdx.x); };
+    for (u32 first = 0u, odd = 0u; at(first, odd) < tiles; first += gridDim.x, odd ^= 1u) {
+        const u32 next = at(first + gridDim.x, odd ^ 1u);
+        visit(at(first, odd), next, next >= tiles);
     }
 }
 
@@ -169,8 +199,8 @@ template <class K> DEV void flash_wgmma(const K& k) {
         }
         if constexpr (!K::BOXES) {
             copy_all(k, p, BlockWork<K>(k, p, blockIdx.x));
-        } else if (threadIdx.x == T::THREADS) {
-            each_tile(blocks, [&](u32 block, bool) {
+        } else if (!K::AT_ONCE && threadIdx.x == T::THREADS) {
+            each_tile(blocks, [&](u32 block, u32, bool) {
                 const BlockWork<K> w(k, p, block);
                 copy_boxes(k, p, w, tile, done);
                 tile++;
@@ -188,11 +218,15 @@ template <class K> DEV void flash_wgmma(const K& k) {
         W::end_turn(group);
     }
     if constexpr (!K::BOXES) {
-        attend_tile(k, p, BlockWork<K>(k, p, blockIdx.x), 0u, 0u, true);
+        attend_tile(k, p, BlockWork<K>(k, p, blockIdx.x), 0u, 0u, 0u, true);
     } else {
-        each_tile(blocks, [&](u32 block, bool last) {
+        if (K::AT_ONCE && threadIdx.x == 0u && blockIdx.x < blocks) {
+            copy_boxes(k, p, BlockWork<K>(k, p, blockIdx.x), 0u, 0u);
+        }
+        __syncwarp();
+        each_tile(blocks, [&](u32 block, u32 next, bool last) {
             const BlockWork<K> w(k, p, block);
-            attend_tile(k, p, w, tile, done, last);
+            attend_tile(k, p, w, tile, done, next, last);
             tile++;
             done += w.steps;
         });

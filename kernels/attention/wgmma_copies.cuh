@@ -21,7 +21,7 @@ template <class K> DEV void copy_all(const K& k, const FlashParams& p, const Blo
     const auto copy_keys = [&](u32 step) {
         if (step < w.steps) {
             W::wait_empty(W::keys_empty(step), step);
-            of_block.load(p, W::keys(step % 2u), w.first + step * K::BN, w.last);
+            of_block.load(p, W::keys(step), w.first + step * K::BN, w.last);
             report(W::keys_full(step));
         }
     };
@@ -34,7 +34,7 @@ template <class K> DEV void copy_all(const K& k, const FlashParams& p, const Blo
     for (u32 step = 0u; step < w.steps; step++) {
         copy_keys(step + 1u);
         W::wait_empty(W::values_empty(step), step);
-        of_block.load_values(p, W::values(step % 2u), w.first + step * K::BN, w.last);
+        of_block.load_values(p, W::values(step), w.first + step * K::BN, w.last);
         report(W::values_full(step));
     }
     arrived<0u>();
@@ -50,49 +50,68 @@ DEV void box_of_4(u8* to, const TensorMap* map, u32 barrier, u32 x, u32 y, u32 z
                  : "memory");
 }
 
-// Copies queries, keys and values by boxes, of which one thread starts all. Maps: queries, keys, values, the mask. Positions in a map
-// are component, line, head and batch entry; heads begin where the tensor's part of a wider one does. The tile is number `tile` of the
-// block, and `done` steps are those of the tiles before.
-template <class K> DEV void copy_boxes(const K& k, const FlashParams& p, const BlockWork<K>& w, u32 tile, u32 done) {
+// The boxes of a tile, number `tile` of its block, all of whose copies one thread starts. Maps: queries, keys, values, the mask. Positions
+// in a map are component, line, head and batch entry; heads begin where the tensor's part of a wider one does. `at` is the number of a
+// step among those of all tiles of the block.
+template <class K> struct TileBoxes {
     typedef WgmmaShape<K> W;
-    const u32 head = w.kv / p.share;
-    const auto boxes = [&](u8* to, u32 n, u32 lines, u32 map, u32 barrier, u32 line, u32 head) {
+    const K& k;
+    const FlashParams& p;
+    const BlockWork<K>& w;
+
+    DEV void copy(u8* to, u32 n, u32 lines, u32 map, u32 barrier, u32 line, u32 head) const {
         for (u32 i = 0u; i < n; i++) {
             box_of_4(to + i * lines * 128u, k.maps + map, barrier, i * 64u, line, head, w.b);
         }
-    };
-    const auto copy_keys = [&](u32 step) {
+    }
+
+    // Without keys there are results at once, for which nothing is copied.
+    DEV void queries(u32 tile) const {
+        barrier_wait(W::queries_empty(), tile % 2u ^ 1u);
+        if (w.steps == 0u) {
+            barrier_arrive(W::queries_full());
+            return;
+        }
+        barrier_expect(W::queries_full(), W::BYTES_Q);
+        copy(W::queries(), (K::DQ + 63u) / 64u, K::BM, 0u, W::queries_full(), w.r0, p.q_offset + w.kv);
+    }
+
+    DEV void keys(u32 step, u32 at) const {
         if (step >= w.steps) {
             return;
         }
-        const u32 at = done + step;
         const u32 full = W::keys_full(at);
         const u32 j0 = w.first + step * K::BN;
         W::wait_empty(W::keys_empty(at), at);
         barrier_expect(full, W::KEY_STAGE);
-        boxes(W::keys(at % 2u), (K::DQ + 63u) / 64u, K::BN, 1u, full, j0, p.k_offset + head);
+        copy(W::keys(at), (K::DQ + 63u) / 64u, K::BN, 1u, full, j0, p.k_offset + w.kv / p.share);
         if constexpr (K::BOXED_MASK) {
             for (u32 i = 0u; i < K::BN / 64u; i++) {
-                box_of_4(W::mask(at % 2u) + i * K::BM * 128u, k.maps + 3u, full, j0 + i * 64u, w.r0, p.mask_head != 0u ? w.kv : 0u,
+                box_of_4(W::mask(at) + i * K::BM * 128u, k.maps + 3u, full, j0 + i * 64u, w.r0, p.mask_head != 0u ? w.kv : 0u,
                          p.mask_batch != 0u ? w.b : 0u);
             }
         }
-    };
-    // The first keys do not wait for the results of the tile before, which lie where queries will.
-    copy_keys(0u);
-    barrier_wait(W::queries_empty(), tile % 2u ^ 1u);
-    if (w.steps == 0u) {
-        barrier_arrive(W::queries_full());
-        return;
     }
-    barrier_expect(W::queries_full(), W::BYTES_Q);
-    boxes(W::queries(), (K::DQ + 63u) / 64u, K::BM, 0u, W::queries_full(), w.r0, p.q_offset + w.kv);
-    for (u32 step = 0u; step < w.steps; step++) {
-        copy_keys(step + 1u);
-        const u32 at = done + step;
+
+    DEV void values(u32 step, u32 at) const {
+        if (step >= w.steps) {
+            return;
+        }
         const u32 full = W::values_full(at);
         W::wait_empty(W::values_empty(at), at);
         barrier_expect(full, W::BYTES_V);
-        boxes(W::values(at % 2u), (K::DV + 63u) / 64u, K::BN, 2u, full, w.first + step * K::BN, p.v_offset + head);
+        copy(W::values(at), (K::DV + 63u) / 64u, K::BN, 2u, full, w.first + step * K::BN, p.v_offset + w.kv / p.share);
+    }
+};
+
+// Copies all boxes of a tile, of which `done` steps are those of the tiles before.
+template <class K> DEV void copy_boxes(const K& k, const FlashParams& p, const BlockWork<K>& w, u32 tile, u32 done) {
+    const TileBoxes<K> boxes{k, p, w};
+    // The first keys do not wait for the results of the tile before, which lie where queries will.
+    boxes.keys(0u, done);
+    boxes.queries(tile);
+    for (u32 step = 0u; step < w.steps; step++) {
+        boxes.keys(step + 1u, done + step + 1u);
+        boxes.values(step, done + step);
     }
 }

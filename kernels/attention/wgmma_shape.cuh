@@ -13,6 +13,9 @@ template <class K> struct WgmmaShape {
     // A stage of the mask is behind its keys.
     static constexpr u32 BYTES_M = K::BOXED_MASK ? K::BN / 64u * K::BM * 128u : 0u;
     static constexpr u32 KEY_STAGE = BYTES_K + BYTES_M;
+    // Stages of keys and of values. AT_ONCE, one has all of them, and results have a place of their own.
+    static constexpr u32 STAGES = K::AT_ONCE ? 1u : 2u;
+    static constexpr u32 BYTES_Y = K::AT_ONCE ? (K::DV + 63u) / 64u * K::BM * 128u : 0u;
     // Arrivals that make a stage full.
     static constexpr u32 FILLERS = K::BOXES ? 1u : T::COPIERS;
     // The sums of a thread as the instruction has them.
@@ -21,23 +24,24 @@ template <class K> struct WgmmaShape {
     typedef u32 Weights[K::BN / 16u][4];
 
     DEV static u8* queries() { return block_memory + ((1024u - address(block_memory) % 1024u) % 1024u); }
-    DEV static u8* keys(u32 stage) { return queries() + BYTES_Q + stage * KEY_STAGE; }
-    DEV static u8* mask(u32 stage) { return keys(stage) + BYTES_K; }
-    DEV static u8* values(u32 stage) { return queries() + BYTES_Q + 2u * KEY_STAGE + stage * BYTES_V; }
+    DEV static u8* results() { return queries() + (K::AT_ONCE ? BYTES_Q : 0u); }
+    DEV static u8* keys(u32 step) { return queries() + BYTES_Q + BYTES_Y + step % STAGES * KEY_STAGE; }
+    DEV static u8* mask(u32 step) { return keys(step) + BYTES_K; }
+    DEV static u8* values(u32 step) { return queries() + BYTES_Q + BYTES_Y + STAGES * KEY_STAGE + step % STAGES * BYTES_V; }
 
     // Barriers of the stage of a step: keys or values are there, or were read by all. Steps are counted over all tiles of a block.
-    DEV static u32 barriers() { return address(values(2u)); }
-    DEV static u32 keys_full(u32 step) { return barriers() + step % 2u * 8u; }
-    DEV static u32 keys_empty(u32 step) { return barriers() + 16u + step % 2u * 8u; }
-    DEV static u32 values_full(u32 step) { return barriers() + 32u + step % 2u * 8u; }
-    DEV static u32 values_empty(u32 step) { return barriers() + 48u + step % 2u * 8u; }
+    DEV static u32 barriers() { return address(queries() + BYTES_Q + BYTES_Y + STAGES * (KEY_STAGE + BYTES_V)); }
+    DEV static u32 keys_full(u32 step) { return barriers() + step % STAGES * 8u; }
+    DEV static u32 keys_empty(u32 step) { return barriers() + 16u + step % STAGES * 8u; }
+    DEV static u32 values_full(u32 step) { return barriers() + 32u + step % STAGES * 8u; }
+    DEV static u32 values_empty(u32 step) { return barriers() + 48u + step % STAGES * 8u; }
 
     // Barriers of the queries of a tile, where a block has several.
     DEV static u32 queries_full() { return barriers() + 64u; }
     DEV static u32 queries_empty() { return barriers() + 72u; }
 
     DEV static void init_barriers() {
-        for (u32 i = 0u; i < 2u; i++) {
+        for (u32 i = 0u; i < STAGES; i++) {
             barrier_init(keys_full(i), FILLERS);
             barrier_init(values_full(i), FILLERS);
             barrier_init(keys_empty(i), T::THREADS / 32u);
@@ -49,8 +53,8 @@ template <class K> struct WgmmaShape {
     }
 
     // Waits until the stage of a step is full; for its use before, that it is empty.
-    DEV static void wait_full(u32 barrier, u32 step) { barrier_wait(barrier, step / 2u % 2u); }
-    DEV static void wait_empty(u32 barrier, u32 step) { barrier_wait(barrier, step / 2u % 2u ^ 1u); }
+    DEV static void wait_full(u32 barrier, u32 step) { barrier_wait(barrier, step / STAGES % 2u); }
+    DEV static void wait_empty(u32 barrier, u32 step) { barrier_wait(barrier, step / STAGES % 2u ^ 1u); }
 
     // Tells that a warp has read a stage.
     DEV static void read(u32 barrier) {
@@ -82,9 +86,9 @@ template <class K> struct WgmmaShape {
     DEV static void end_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
     // Starts s = queries x keys for the rows of a warpgroup.
-    DEV static void start_scores(typename T::Scores& s, u32 group, u32 stage) {
+    DEV static void start_scores(typename T::Scores& s, u32 group, u32 step) {
         const u32 q = address(queries()) + group * 8192u;
-        const u32 k = address(keys(stage));
+        const u32 k = address(keys(step));
         ScoreSums& sums = reinterpret_cast<ScoreSums&>(s);
         fence();
 #pragma unroll
@@ -101,8 +105,8 @@ template <class K> struct WgmmaShape {
     }
 
     // Starts o += weights x values.
-    DEV static void start_values(typename T::Sums& o, const Weights& weights, u32 stage) {
-        const u32 v = address(values(stage));
+    DEV static void start_values(typename T::Sums& o, const Weights& weights, u32 step) {
+        const u32 v = address(values(step));
         ValueSums& sums = reinterpret_cast<ValueSums&>(o);
         settle_all(sums);
         fence();
@@ -124,10 +128,10 @@ template <class K> struct WgmmaShape {
         settle_all(reinterpret_cast<ValueSums&>(o));
     }
 
-    // Applies the mask of a stage to the scores of a warp, whose lines begin with `line`.
-    DEV static void put_boxed_mask(const K& k, const FlashParams& p, typename T::Scores& s, u32 line, u32 stage) {
+    // Applies the mask of a step to the scores of a warp, whose lines begin with `line`.
+    DEV static void put_boxed_mask(const K& k, const FlashParams& p, typename T::Scores& s, u32 line, u32 step) {
         const u32 lane = threadIdx.x % 32u;
-        const u8* rows = mask(stage) + (line + lane / 4u) * 128u + lane % 4u * 4u;
+        const u8* rows = mask(step) + (line + lane / 4u) * 128u + lane % 4u * 4u;
         struct alignas(4) Pair {
             typename K::MaskCell a, b;
         };

@@ -7,7 +7,7 @@ mod tile;
 
 use self::boxes::Boxes;
 use self::flash::present;
-use self::tile::{Heads, MASK, MOST_KEYS, Order, Tile, boxed, element_type, ordered, short, tile, wide};
+use self::tile::{Heads, MASK, Order, Tile, boxed, element_type, ordered, short, tile, whole, wide};
 use super::wgmma::has_wgmma;
 use crate::tiles;
 use kiln_backend::{BackendError, Tactic};
@@ -69,12 +69,21 @@ flash_kernels! {
     "attention.tma_128x64" boxed((128, 64), 512, Order::BesideBoth);
     "attention.tma_64x128" boxed((64, 128), 128, Order::Beside);
     "attention.tma_64x64" boxed((64, 64), 256, Order::Beside);
+    "attention.tma_64x64_all" whole((64, 64), 1, 128, 4);
+    "attention.tma_64x128_all" whole((64, 128), 65, 128, 4);
+    "attention.tma_128x128_all" whole((128, 128), 65, 128, 2);
+    "attention.tma_64x208_all" whole((64, 208), 129, 128, 3);
+    "attention.tma_64x256_all" whole((64, 256), 209, 128, 2);
+    "attention.tma_64x64_all_wide" whole((64, 64), 1, 256, 3);
+    "attention.tma_64x128_all_wide" whole((64, 128), 65, 256, 2);
     "attention.mma_128x64_all" short((128, 64), 8, 2);
     "attention.mma_64x64_all" short((64, 64), 4, 4);
 }
 
 /// The fewest steps over the keys in which the order of warpgroups matters.
 const LEAST_STEPS: usize = 3;
+/// Bytes of a head up to which boxes of a few hundred keys are copied at once.
+const AT_ONCE_BYTES: usize = 128;
 
 /// The table as a list.
 pub fn tiles() -> Vec<tiles::Tile> {
@@ -113,16 +122,19 @@ fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, Back
     }
     let boxes = if tile.boxes { Some(Boxes::at(site, tile)?) } else { None };
     let masked = boxes.as_ref().is_some_and(Boxes::masked);
-    if tile.boxes && site.dtype(MASK).is_some() && !masked && tile.keys != 64 {
+    let by_elements = boxes.as_ref().is_some_and(|b| site.dtype(MASK).is_some() && !masked && !b.mask_of_keys);
+    if by_elements && tile.keys != 64 {
         return unsupported("a mask that is read by elements, for which larger tiles leave no registers");
     }
-    if tile.order != Order::After && heads.steps(tile.keys).is_some_and(|n| n < LEAST_STEPS) {
-        return unsupported(format!("another order of fewer than {LEAST_STEPS} steps"));
+    // Where all keys are copied at once, an order of steps has no use.
+    let least = if tile.boxes && largest > AT_ONCE_BYTES { 2 } else { LEAST_STEPS };
+    if tile.order != Order::After && heads.steps(tile.keys).is_some_and(|n| n < least) {
+        return unsupported(format!("another order of fewer than {least} steps"));
     }
-    if tile.beside.is_some() && (present(site) || tile.all_keys(&heads).is_none()) {
-        return unsupported(format!(
-            "keys that are an output, or more than {MOST_KEYS}, in shared memory at once"
-        ));
+    if let Some((least, most)) = tile.at_once
+        && (present(site) || tile.all_keys(&heads).is_none())
+    {
+        return unsupported(format!("keys that are an output, or not {least} to {most}, in shared memory at once"));
     }
     let (needs, has) = (tile.shared(&heads, masked) as u64, site.target.numbers.get("shared_memory"));
     if has.is_some_and(|&has| has < needs) {

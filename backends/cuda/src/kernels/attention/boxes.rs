@@ -24,6 +24,8 @@ pub struct Boxes {
     pub maps: Vec<Map>,
     /// The number of the first head in the maps of queries, keys and values.
     pub first: [usize; 3],
+    /// Whether all queries share a line of the mask.
+    pub mask_of_keys: bool,
 }
 
 impl Boxes {
@@ -50,7 +52,7 @@ impl Boxes {
         if mask {
             maps.extend(mask_map(p, tile).ok());
         }
-        Ok(Boxes { maps, first })
+        Ok(Boxes { maps, first, mask_of_keys: p.mask[2] == 0 })
     }
 
     /// The maps of a site whose sizes are all known.
@@ -91,9 +93,10 @@ const MANY_TILES: usize = 264;
 
 /// Whether a tile may be the fastest one of those that copy boxes: each size of heads has a few.
 fn worth(p: &Problem, tile: &Tile, mask: bool) -> bool {
-    let wide = p.size.max(p.v_size) > 128;
+    let (bytes, wide) = (p.size.max(p.v_size) * SIZE, p.size.max(p.v_size) > 128);
     let tiles = p.batch * p.heads * p.queries.div_ceil(128);
     match (tile.rows, tile.keys) {
+        _ if tile.at_once.is_some() => bytes > tile.most / 2 || tile.most == 128,
         (192, _) => p.queries >= 2 * tile.rows && !mask,
         (128, 176) => !p.causal && !mask && p.keys > 3 * tile.keys,
         (128, 80) => wide && !mask,

@@ -56,7 +56,7 @@ pub fn estimate(site: &Site<'_>, tile: &Tile, heads: &Heads, masked: bool) -> Op
     let latent = (each / fit.floor().max(1.0)).ceil() * (BLOCK_CLOCKS[0] + steps * step);
     let clocks = busy.max(latent) + 0.3 * busy.min(latent);
     let waits = match site.dtype(MASK).is_some() {
-        true if tile.beside.is_some() => MASKED_AT_ONCE,
+        true if tile.at_once.is_some() && !tile.boxes => MASKED_AT_ONCE,
         true if tile.groups && tile.keys > 64 && !masked => MASKED_LATE,
         _ => 1.0,
     };

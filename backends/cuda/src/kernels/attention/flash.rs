@@ -132,6 +132,7 @@ pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     let split = tile.split > 1;
     let boxes = if tile.boxes { Some(Boxes::at(site, tile)?) } else { None };
     let masked = boxes.as_ref().is_some_and(Boxes::masked);
+    let of_keys = boxes.as_ref().is_some_and(|b| b.mask_of_keys);
     let (lent, left) = tile.lent();
     let mut code = cells(site);
     if let Some(mask) = mask {
@@ -145,7 +146,7 @@ pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
         ("STAGES", tile.stages),
         ("DQ", heads.of_keys),
         ("DV", heads.of_values),
-        ("ALL_KEYS", tile.all_keys(&heads).unwrap_or(0)),
+        ("ALL_KEYS", if tile.groups { 0 } else { tile.all_keys(&heads).unwrap_or(0) }),
         ("LENT", lent),
         ("LEFT", left),
     ] {
@@ -172,6 +173,8 @@ pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
         ("BESIDE", tile.order.beside()),
         ("BOXES", tile.boxes),
         ("BOXED_MASK", masked),
+        ("MASK_OF_KEYS", of_keys),
+        ("AT_ONCE", tile.boxes && tile.at_once.is_some()),
     ] {
         code += &site.constant(name, "bool", yes);
     }
@@ -292,8 +295,7 @@ pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
     let rows = p.heads.checked_div(kv_heads).unwrap_or(0) * p.queries;
     let blocks = p.batch * kv_heads * rows.div_ceil(tile.rows).max(1) * parts;
     let maps = boxes.map_or_else(Vec::new, |b| b.maps);
-    // Blocks that have a multiprocessor for themselves go on from tile to tile.
-    let blocks = if tile.boxes && tile.resident() == Some(1) { blocks.min(BLOCKS as usize) } else { blocks };
+    let blocks = tile.persistent(BLOCKS as usize).map_or(blocks, |most| blocks.min(most));
     let flash = Launch { maps, ..Launch::map(0, words.clone()).on(Grid::Groups(blocks as u64)) };
     if tile.split == 1 {
         return Ok(vec![flash]);

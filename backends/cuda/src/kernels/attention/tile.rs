@@ -22,9 +22,10 @@ pub struct Tile {
     pub most: usize,
     /// Greatest number of blocks that share the keys of a row.
     pub split: usize,
-    /// Number of blocks of a multiprocessor that registers are to suffice for, where all keys are in shared
-    /// memory at once.
+    /// Number of blocks of a multiprocessor that registers are to suffice for, where the compiler does not decide.
     pub beside: Option<usize>,
+    /// The fewest and the most keys for which the tile has all of them at once; none where they come in steps.
+    pub at_once: Option<(usize, usize)>,
     /// Whether warpgroups multiply, 64 queries each.
     pub groups: bool,
     /// When warpgroups weigh scores.
@@ -63,8 +64,8 @@ pub const fn tile(
     most: usize,
     split: usize,
 ) -> Tile {
-    let (beside, groups, order, boxes) = (None, false, Order::After, false);
-    Tile { rows, keys, warps, stages, most, split, beside, groups, order, boxes }
+    let (beside, at_once, groups, order, boxes) = (None, None, false, Order::After, false);
+    Tile { rows, keys, warps, stages, most, split, beside, at_once, groups, order, boxes }
 }
 
 /// A tile for so few keys that all are in shared memory, `keys` of them in registers at a time.
@@ -77,6 +78,7 @@ pub const fn short((rows, keys): (usize, usize), warps: usize, beside: usize) ->
         most: 128,
         split: 1,
         beside: Some(beside),
+        at_once: Some((0, MOST_KEYS)),
         groups: false,
         order: Order::After,
         boxes: false,
@@ -93,6 +95,7 @@ pub const fn wide((rows, keys): (usize, usize), most: usize, split: usize) -> Ti
         most,
         split,
         beside: None,
+        at_once: None,
         groups: true,
         order: Order::After,
         boxes: false,
@@ -107,6 +110,12 @@ pub const fn ordered((rows, keys): (usize, usize), most: usize, order: Order) ->
 /// A tile into which boxes of tensors are copied.
 pub const fn boxed(size: (usize, usize), most: usize, order: Order) -> Tile {
     Tile { order, boxes: true, ..wide(size, most, 1) }
+}
+
+/// A tile into which boxes of all keys are copied, of which there are at least `least`; `beside` blocks of it share a multiprocessor.
+pub const fn whole((rows, keys): (usize, usize), least: usize, most: usize, beside: usize) -> Tile {
+    let at_once = Some((least, keys));
+    Tile { stages: 1, beside: Some(beside), at_once, ..boxed((rows, keys), most, Order::After) }
 }
 
 /// Keys that may be in shared memory together.
@@ -171,11 +180,13 @@ impl Heads {
 }
 
 impl Tile {
-    /// Threads of a block: those that compute, and a warpgroup that copies for others, or a warp for a single one.
+    /// Threads of a block: those that compute, and a warpgroup that copies for others, or a warp for a single one. Where all
+    /// keys come at once, a thread that computes copies, too.
     pub fn threads(&self) -> usize {
         let copying = match (self.groups, self.boxes) {
             (false, _) => 0,
-            (true, true) if self.rows == 64 => 32,
+            (true, true) if self.at_once.is_some() => 0,
+            (true, true) if self.lent() == (0, 0) => 32,
             (true, _) => 128,
         };
         self.warps.0 * self.warps.1 * 32 + copying
@@ -184,6 +195,7 @@ impl Tile {
     /// Registers of threads that compute, and of those that lend them; zeros where all have the same.
     pub fn lent(&self) -> (usize, usize) {
         match (self.rows / 64, self.boxes) {
+            _ if self.beside.is_some() => (0, 0),
             (2, false) => (208, 88),
             (2, true) => (232, 40),
             (3, true) => (160, 32),
@@ -194,10 +206,16 @@ impl Tile {
     /// Blocks that registers of a multiprocessor have to suffice for, where that is not left to the compiler.
     pub fn resident(&self) -> Option<usize> {
         match (self.groups, self.lent()) {
-            (true, (0, 0)) if self.boxes => Some(2),
+            (true, (0, 0)) if self.boxes => self.beside.or(Some(2)),
             (true, (1.., _)) => Some(1),
             _ => self.beside,
         }
+    }
+
+    /// Blocks that go on from tile to tile, on a device of so many multiprocessors; none where each tile has its own.
+    pub fn persistent(&self, multiprocessors: usize) -> Option<usize> {
+        let beside = self.resident()?;
+        (self.boxes && (beside == 1 || self.at_once.is_some())).then_some(beside * multiprocessors)
     }
 
     /// Shared memory of a block in bytes; `masked` where it has stages of a mask.
@@ -208,8 +226,10 @@ impl Tile {
                 let boxes = |components: usize| components.div_ceil(64) * 128;
                 let mask = if masked { self.keys * self.rows * heads.size } else { 0 };
                 let stage = self.keys * (boxes(heads.of_keys) + boxes(heads.of_values)) + mask;
+                // Where queries may be copied before results are written, these have a place of their own.
+                let own = if self.at_once.is_some() { self.rows * boxes(heads.of_values) } else { 0 };
                 // With what aligns the first box, and barriers.
-                1104 + self.rows * boxes(heads.of_keys) + self.stages * stage
+                1104 + self.rows * boxes(heads.of_keys) + own + self.stages * stage
             }
             false => {
                 let lines = self.all_keys(heads).unwrap_or(self.stages * self.keys);
@@ -225,7 +245,8 @@ impl Tile {
 
     /// Keys that are in shared memory from the beginning, if all are.
     pub fn all_keys(&self, heads: &Heads) -> Option<usize> {
-        heads.keys.filter(|&n| self.beside.is_some() && n <= MOST_KEYS)
+        let (least, most) = self.at_once?;
+        heads.keys.filter(|n| (least..=most).contains(n))
     }
 
     /// Parts that the keys are cut into, and keys of one.
