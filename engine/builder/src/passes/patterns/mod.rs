@@ -31,6 +31,7 @@ mod pick;
 mod quantized;
 mod recurrence;
 mod repeated_parts;
+mod repeats;
 mod reshapes;
 mod roll;
 mod softmax;
@@ -138,6 +139,7 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<attention_heads::AttentionHeads>(),
     pattern::<pick::Pick>(),
     pattern::<attention_cache::AttentionCache>(),
+    pattern::<repeats::Repeats>(),
     pattern::<quantized::QuantizedProduct>(),
     pattern::<quantized::QuantizedConv>(),
     pattern::<quantized::QuantizedTransposed>(),

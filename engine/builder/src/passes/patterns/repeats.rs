@@ -1,0 +1,160 @@
+//! Layers of elements over values that repeat along an axis: what is expanded, or a constant that is the same there. They compute
+//! once, and their result is expanded. Readers that repeat operands themselves read what was not expanded.
+
+use super::view::{View, input};
+use super::{Rule, Writer};
+use kiln_ir::{DType, Dim, IrError, Node, NodeId, Tensor, ValueId, Weight};
+use kiln_ops::attention::ATTENTION;
+use kiln_ops::shape::expand::EXPAND;
+
+/// The input of attention that is the mask.
+const MASK: usize = 3;
+/// Constants of more bytes are not looked at.
+const MOST_BYTES: usize = 1 << 26;
+
+/// A layer with operands that repeat less.
+pub struct Repeats {
+    operands: Vec<Option<Operand>>,
+    /// Repetitions of the result: for each axis the number, or 1. None where the result stays as it was.
+    expand: Option<Vec<i64>>,
+}
+
+/// An operand without repetitions.
+struct Operand {
+    v: ValueId,
+    /// What a constant is without its repetitions, if it has any.
+    cut: Option<Tensor>,
+    dims: Vec<Dim>,
+}
+
+impl Rule for Repeats {
+    const NAME: &'static str = "repeats";
+
+    fn find(view: &View<'_>, root: NodeId) -> Option<Repeats> {
+        let node = view.g.get(root)?;
+        if node.op.is(ATTENTION) {
+            return of_mask(view, node);
+        }
+        node.op.is_pointwise().then_some(())?;
+        let &[y] = &node.outputs[..] else { return None };
+        let computed = |v: &ValueId| view.g.weight(*v).is_none();
+        node.inputs.iter().flatten().any(computed).then_some(())?;
+        let whole = view.dims(y);
+        let operands: Vec<Option<Operand>> =
+            node.inputs.iter().map(|v| v.map(|v| operand(view, v))).collect();
+        let once = |axis: usize| operands.iter().flatten().all(|o| o.at(axis, whole.len()).is_none());
+        let spared: Vec<usize> = (0..whole.len()).filter(|&a| !whole[a].is(1) && once(a)).collect();
+        if spared.is_empty() {
+            // Operands may repeat for the result; constants stay as they are.
+            let operands = keep_constants(view, node, operands);
+            let changes = operands.iter().flatten().zip(node.inputs.iter().flatten()).any(|(o, v)| o.v != *v);
+            return changes.then_some(Repeats { operands, expand: None });
+        }
+        let counts = |axis: usize| if spared.contains(&axis) { whole[axis].as_const() } else { Some(1) };
+        let expand = (0..whole.len()).map(counts).collect::<Option<Vec<_>>>()?;
+        let repeats = |&(n, i): &(NodeId, usize)| {
+            let Some(reader) = view.g.get(n) else { return false };
+            reader.op.is_pointwise() || (reader.op.is(ATTENTION) && i == MASK)
+        };
+        let readers = view.readers(y);
+        let inner = !readers.is_empty() && !view.g.outputs.contains(&y);
+        (inner && readers.iter().all(repeats)).then_some(Repeats { operands, expand: Some(expand) })
+    }
+
+    fn write(self, mut w: Writer<'_>, root: NodeId) -> Result<bool, IrError> {
+        let Some(op) = w.g.get(root).map(|n| n.op.clone()) else { return Ok(false) };
+        let mut inputs = Vec::new();
+        for operand in self.operands {
+            inputs.push(operand.map(|o| match o.cut {
+                Some(t) => w.constant(t),
+                None => o.v,
+            }));
+        }
+        let (old, made) = (w.g.get(root).map(|n| n.outputs.clone()), w.nodes(op, &inputs)?);
+        let (Some(old), Some(&first)) = (old, made.first()) else { return Ok(false) };
+        for (&from, &to) in old.iter().zip(&made).skip(1) {
+            w.stand_in(from, to);
+        }
+        let y = match &self.expand {
+            None => first,
+            Some(counts) => {
+                let counts = w.ints(counts)?;
+                w.op(EXPAND, Default::default(), &[first, counts])?
+            }
+        };
+        Ok(w.replace(root, y))
+    }
+}
+
+impl Operand {
+    /// An operand as it is.
+    fn plain(view: &View<'_>, v: ValueId) -> Operand {
+        Operand { v, cut: None, dims: view.dims(v).to_vec() }
+    }
+
+    /// The dimension at an axis of a result of so many axes, if it is not 1.
+    fn at(&self, axis: usize, rank: usize) -> Option<&Dim> {
+        let own = (axis + self.dims.len()).checked_sub(rank)?;
+        self.dims.get(own).filter(|d| !d.is(1))
+    }
+}
+
+/// An operand of a layer of elements, without its repetitions.
+fn operand(view: &View<'_>, v: ValueId) -> Operand {
+    if let Some(source) = expanded(view, v) {
+        return Operand::plain(view, source);
+    }
+    let plain = Operand::plain(view, v);
+    // A refit may replace numbers that have a name, or come from what has one; what is true or false is no trained weight.
+    let fixed = |w: &&Weight| (w.name.is_none() && w.recipe.is_none()) || w.tensor.dtype() == DType::Bool;
+    let Some(w) = view.g.weight(v).filter(fixed) else { return plain };
+    match without_repeats(&w.tensor) {
+        Some(t) => Operand { dims: t.shape().iter().map(|&n| Dim::new(n as i64)).collect(), cut: Some(t), ..plain },
+        None => plain,
+    }
+}
+
+/// The operands, with constants as they were.
+fn keep_constants(view: &View<'_>, node: &Node, operands: Vec<Option<Operand>>) -> Vec<Option<Operand>> {
+    let whole = |(o, v): (Option<Operand>, &Option<ValueId>)| match o {
+        Some(o) if o.cut.is_some() => v.map(|v| Operand::plain(view, v)),
+        o => o,
+    };
+    operands.into_iter().zip(&node.inputs).map(whole).collect()
+}
+
+/// What a value is the expansion of.
+fn expanded(view: &View<'_>, v: ValueId) -> Option<ValueId> {
+    input(view.made_by(v, EXPAND)?.1, 0)
+}
+
+/// Attention whose mask is expanded, but not along the keys.
+fn of_mask(view: &View<'_>, node: &Node) -> Option<Repeats> {
+    let mask = input(node, MASK)?;
+    let source = expanded(view, mask).filter(|&s| view.dims(s).last() == view.dims(mask).last())?;
+    let mut operands: Vec<_> = node.inputs.iter().map(|v| v.map(|v| Operand::plain(view, v))).collect();
+    operands[MASK] = Some(Operand::plain(view, source));
+    Some(Repeats { operands, expand: None })
+}
+
+/// A tensor with one position of each axis along which all its elements are the same, if there is such an axis.
+fn without_repeats(t: &Tensor) -> Option<Tensor> {
+    let (mut bytes, mut shape) = (t.bytes().to_vec(), t.shape().to_vec());
+    // Elements of less than a byte may share one.
+    let bits = (bytes.len() * 8).checked_div(t.len())?;
+    if bits % 8 != 0 || bytes.len() > MOST_BYTES {
+        return None;
+    }
+    for axis in 0..shape.len() {
+        let line = shape[axis + 1..].iter().product::<usize>() * bits / 8;
+        let blocks = || bytes.chunks_exact(line * shape[axis]);
+        if shape[axis] > 1 && blocks().all(|b| b.chunks_exact(line).all(|one| one == &b[..line])) {
+            bytes = blocks().flat_map(|b| &b[..line]).copied().collect();
+            shape[axis] = 1;
+        }
+    }
+    if shape == t.shape() {
+        return None;
+    }
+    Tensor::from_bytes(t.dtype(), &shape, bytes)
+}
