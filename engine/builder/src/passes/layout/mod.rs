@@ -4,6 +4,7 @@
 
 mod rewrite;
 mod roles;
+mod trim;
 
 pub use rewrite::apply;
 
@@ -42,8 +43,8 @@ fn run(g: &mut Graph, _: &PassCx<'_>) -> Result<usize, BuildError> {
     Ok(islands.len())
 }
 
-/// Maximal connected sets of layers that can have channels last, each with a layer that may gain by it; in the order
-/// of their first layers, layers in execution order.
+/// Maximal connected sets of layers that can have channels last, each with a layer that may gain by it, without those at their borders
+/// that make transposes larger; in the order of their first layers, layers in execution order.
 pub fn islands(g: &Graph) -> Vec<Vec<NodeId>> {
     let members: Vec<NodeId> = g.nodes().filter(|(_, n)| role(g, n).is_some()).map(|(id, _)| id).collect();
     let position: HashMap<NodeId, usize> = members.iter().enumerate().map(|(i, &n)| (n, i)).collect();
@@ -63,7 +64,8 @@ pub fn islands(g: &Graph) -> Vec<Vec<NodeId>> {
         found.entry(sets.of(i)).or_default().push(id);
     }
     let gain = |n: &NodeId| g.get(*n).is_some_and(roles::gains);
-    found.into_values().filter(|nodes| nodes.iter().any(gain)).collect()
+    let uses = g.uses();
+    found.into_values().filter(|nodes| nodes.iter().any(gain)).map(|nodes| trim::trim(g, &uses, nodes)).collect()
 }
 
 /// Disjoint sets of numbers, each named by its least.
