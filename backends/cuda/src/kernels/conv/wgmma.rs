@@ -108,13 +108,16 @@ fn deep(rank: usize) -> bool {
 pub fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
     let (kind, channels) = windows(site, 3..6)?;
     tile.check(weights_lie(channels, of_group(site).map_or(0, |(_, n)| n.max(0) as usize), kind.size))?;
-    Ok(tile.tactic(name, site.target, kind, product(site)))
+    let stage = STAGE_BYTES / kind.size;
+    let filled = channels as f64 / channels.next_multiple_of(stage) as f64;
+    Ok(tile.tactic(name, site.target, kind, product(site, filled)))
 }
 
-/// The product that a convolution is; tiles end with the planes of the result.
-fn product(site: &Site<'_>) -> Option<Product> {
+/// The product that a convolution is; tiles end with the planes of the result. Channels fill this share of the stages of a tap.
+fn product(site: &Site<'_>, filled: f64) -> Option<Product> {
     let all = Product::of(site)?;
     let [m, n, k, count] = all.size;
+    let k = k / filled;
     let (_, node) = site.anchor?;
     let dims = site.graph.ty(*node.outputs.first()?).static_dims()?;
     let planes = match dims[..] {

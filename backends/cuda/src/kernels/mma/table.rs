@@ -18,6 +18,8 @@ tile_kernels! { Row, "mma_":
     "128x64" [matmul conv] alone(Tile { m: 128, n: 64, bytes: 64, warps: (2, 2), stages: 4 });
     "64x128" [matmul conv] alone(Tile { m: 64, n: 128, bytes: 64, warps: (2, 2), stages: 4 });
     "64x64" [matmul conv] alone(Tile { m: 64, n: 64, bytes: 128, warps: (2, 2), stages: 4 });
+    "128x32" [matmul conv] alone(Tile { m: 128, n: 32, bytes: 64, warps: (4, 1), stages: 4 });
+    "128x16" [matmul conv] alone(Tile { m: 128, n: 16, bytes: 64, warps: (4, 1), stages: 5 });
     "32x64" [matmul conv] alone(Tile { m: 32, n: 64, bytes: 128, warps: (1, 4), stages: 4 });
     "16x128" [matmul conv] alone(Tile { m: 16, n: 128, bytes: 128, warps: (1, 4), stages: 4 });
     "64x64_split2" [matmul] Row { tile: Tile { m: 64, n: 64, bytes: 128, warps: (2, 2), stages: 4 }, split: 2 };
