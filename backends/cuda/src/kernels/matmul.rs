@@ -7,6 +7,7 @@ pub mod codes_wgmma;
 pub mod few;
 pub mod mma;
 pub mod rows;
+pub mod shallow;
 pub mod small;
 pub mod sparse;
 pub mod sparse_wgmma;

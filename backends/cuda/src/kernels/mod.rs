@@ -66,6 +66,7 @@ pub const FAMILIES: &[&[Kernel]] = &[
     mma::codes_rows_table::KERNELS,
     mma::codes_table::KERNELS,
     matmul::rows::KERNELS,
+    matmul::shallow::KERNELS,
     matmul::small::table::KERNELS,
     conv::groups::table::KERNELS,
     conv::lines::KERNELS,
