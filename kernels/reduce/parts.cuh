@@ -86,6 +86,20 @@ template <class K> DEV Part<K> of_lanes(const K& k, Part<K> all, u32 lanes) {
     return all;
 }
 
+// The sum of all threads of a block, which its first thread gets.
+template <class K> DEV Part<K> of_block(const K& k, Part<K> all) {
+    __shared__ Part<K> of_each_warp[K::LANES / 32u];
+    all = of_lanes(k, all, 32u);
+    if (threadIdx.x % 32u == 0u) {
+        of_each_warp[threadIdx.x / 32u] = all;
+    }
+    __syncthreads();
+    for (u32 w = 1u; threadIdx.x == 0u && w < K::LANES / 32u; w++) {
+        all = merged_parts(k, all, of_each_warp[w]);
+    }
+    return all;
+}
+
 // Part m of result t in scratch memory.
 template <class K> DEV Part<K> stored_part(const K& k, u32 t, u32 m) {
     const auto& p = params<ReduceMergeParams>(k);
@@ -122,5 +136,19 @@ template <class K> DEV void merge_by_warp(const K& k) {
     all = of_lanes(k, all, 32u);
     if (threadIdx.x % 32u == 0u) {
         k.emit0(t, result_of(k, all, p.elements));
+    }
+}
+
+// A block a result.
+template <class K> DEV void merge_by_block(const K& k) {
+    const auto& p = params<ReduceMergeParams>(k);
+    Part<K> all = empty_part(k);
+#pragma unroll 4
+    for (u32 m = threadIdx.x; m < p.heads * p.parts; m += K::LANES) {
+        all = merged_parts(k, all, stored_part(k, blockIdx.x, m));
+    }
+    all = of_block(k, all);
+    if (threadIdx.x == 0u) {
+        k.emit0(blockIdx.x, result_of(k, all, p.elements));
     }
 }

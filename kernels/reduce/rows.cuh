@@ -48,22 +48,14 @@ template <u32 V, class K> DEV void rows_of_lanes(const K& k) {
 
 // A block a part of a row.
 template <u32 V, class K> DEV void rows_of_blocks(const K& k) {
-    __shared__ Part<K> of_each_warp[K::LANES / 32u];
     const auto& p = params<ReduceRowsParams>(k);
     const u32 row = blockIdx.x / p.parts;
     const u32 first = (blockIdx.x - row * p.parts) * p.part;
     const u32 base = row * p.count;
     RowSum<K> found = {k, empty_part(k)};
     stretch<V>(k, base + first, base + min(first + p.part, p.count), threadIdx.x, K::LANES, found);
-    Part<K> all = of_lanes(k, found.all, 32u);
-    if (threadIdx.x % 32u == 0u) {
-        of_each_warp[threadIdx.x / 32u] = all;
-    }
-    __syncthreads();
+    const Part<K> all = of_block(k, found.all);
     if (threadIdx.x == 0u) {
-        for (u32 w = 1u; w < K::LANES / 32u; w++) {
-            all = merged_parts(k, all, of_each_warp[w]);
-        }
         put_row(k, blockIdx.x, all);
     }
 }

@@ -185,7 +185,7 @@ fn source(site: &Site<'_>, file: &'static str, entries: &[&'static str]) -> Resu
     let code = hooks(site, &sum, t) + &element("Cell", "wide", from) + &near;
     let block = |name: &'static str| Entry::blocks(name, THREADS as u32);
     let mut all: Vec<Entry> = entries.iter().map(|n| block(n)).collect();
-    all.extend([Entry::threads("merge_by_thread"), block("merge_by_warp")]);
+    all.extend([Entry::threads("merge_by_thread"), block("merge_by_warp"), block("merge_by_block")]);
     Ok(Body { inputs: Some(vec![0]), scratch: true, ..Body::of(file, all).with(code) })
 }
 
@@ -196,7 +196,7 @@ fn runs(cx: &Cx<'_>) -> Result<Runs, BackendError> {
     Runs::of(&x, &mask).ok_or_else(lost)
 }
 
-/// Merges of sums in scratch memory, by the last two entry points of `entries`.
+/// Merges of sums in scratch memory, by the entry points behind `entries` others.
 fn merged(
     r: &Runs,
     entries: usize,
@@ -213,10 +213,12 @@ fn merged(
         part_step,
         tail_step,
     };
-    let by_thread = results >= MANY || r.heads * parts <= 16;
-    let (entry, grid) = match by_thread {
-        true => (entries, Grid::Threads(results as u64)),
-        false => (entries + 1, Grid::Groups(results.div_ceil(THREADS / 32) as u64)),
+    let sums = r.heads * parts;
+    let (entry, grid) = match results {
+        MANY.. => (entries, Grid::Threads(results as u64)),
+        _ if sums <= 16 => (entries, Grid::Threads(results as u64)),
+        ..=BLOCKS if sums > THREADS / 2 => (entries + 2, Grid::Groups(results as u64)),
+        _ => (entries + 1, Grid::Groups(results.div_ceil(THREADS / 32) as u64)),
     };
     Ok(Launch::map(entry, params.words()?).on(grid))
 }
