@@ -1,5 +1,6 @@
-// Sums of floats at many places at once: each place of the result has an f32 in scratch memory, to which threads add as they come, so
-// that roundings depend on their order. Four neighbouring updates of neighbouring places are one instruction on sm_90.
+// Sums of floats at many places at once: each place of the result has an f32 in scratch memory, or is one where results are DIRECT, to
+// which threads add as they come, so that roundings depend on their order. Four neighbouring updates of neighbouring places are one
+// instruction on sm_90.
 #pragma once
 #include "places.cuh"
 
@@ -8,10 +9,29 @@ template <class Cell, u32 N> struct alignas(N * sizeof(Cell) <= 16u ? N * sizeof
     Cell v[N];
 };
 
-template <class K> DEV f32* sums_of(const K& k) { return reinterpret_cast<f32*>(k.scratch); }
+template <class K> DEV f32* sums_of(const K& k) {
+    if constexpr (K::DIRECT) {
+        return k.by0;
+    } else {
+        return reinterpret_cast<f32*>(k.scratch);
+    }
+}
 
-// Four sums begin with 0.
-template <class K> DEV void start_sums(const K& k, u32 t) { reinterpret_cast<float4*>(k.scratch)[t] = float4{0.0f, 0.0f, 0.0f, 0.0f}; }
+// Four sums begin with 0, or, DIRECT, with what is added to.
+template <class K> DEV void start_sums(const K& k, u32 t) {
+    if constexpr (K::DIRECT) {
+        const auto& p = params<ScatterPlacesParams>(k);
+        const bool whole = (t + 1u) * 4u <= p.results && (u64(k.bx0) | u64(k.by0)) % 16u == 0u;
+        if (whole) {
+            reinterpret_cast<float4*>(k.by0)[t] = reinterpret_cast<const float4*>(k.bx0)[t];
+        }
+        for (u32 i = t * 4u; !whole && i < min((t + 1u) * 4u, p.results); i++) {
+            k.by0[i] = k.bx0[i];
+        }
+    } else {
+        reinterpret_cast<float4*>(k.scratch)[t] = float4{0.0f, 0.0f, 0.0f, 0.0f};
+    }
+}
 
 DEV void add_4(f32* to, const f32 (&v)[4]) {
 #if __CUDA_ARCH__ >= 900
@@ -27,7 +47,7 @@ DEV void add_4(f32* to, const f32 (&v)[4]) {
 // Adds four updates, at once where their places follow each other.
 template <class K> DEV void add_near(const K& k, const u32 (&places)[4], const f32 (&v)[4]) {
     const bool near = places[1] == places[0] + 1u && places[2] == places[0] + 2u && places[3] == places[0] + 3u;
-    if (near && places[0] % 4u == 0u && places[3] != NOWHERE) {
+    if (near && u64(sums_of(k) + places[0]) % 16u == 0u && places[3] != NOWHERE) {
         add_4(sums_of(k) + places[0], v);
         return;
     }

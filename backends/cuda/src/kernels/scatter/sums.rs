@@ -1,4 +1,5 @@
-//! Sums of floats at many places at once in f32, in the order in which threads come: not deterministic, but with half the traffic.
+//! Sums of floats at many places at once in f32, in the order in which threads come: not deterministic, but with half the traffic. Those
+//! of f32 are made in the result.
 
 use super::{Places, elements, moved, tuples};
 use crate::dialect::CUDA;
@@ -41,6 +42,11 @@ fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
     Ok(vec![Tactic { estimate_ns, deterministic: false, ..Tactic::plain(name) }])
 }
 
+/// Whether sums are made where the results lie, which no thread has to round.
+fn direct(t: DType) -> bool {
+    t == DType::F32
+}
+
 const START: usize = 0;
 const ADD_FOUR: usize = 1;
 const ADD_ONE: usize = 2;
@@ -52,11 +58,14 @@ fn source(site: &Site<'_>) -> Result<Body, BackendError> {
     let code = site.alias("Value", t)
         + &element("Cell", "wide", t)
         + &(CUDA.alias)("IndexCell", cell(site.dtype(1).unwrap_or(DType::I64)))
-        + &site.constant("TUPLES", "bool", site.op()?.is(SCATTER_ND));
-    let silent = |name| Entry::threads(name).silent();
-    let entries = ["start_sums", "add_4_updates", "add_1_update"].map(silent);
+        + &site.constant("TUPLES", "bool", site.op()?.is(SCATTER_ND))
+        + &site.constant("DIRECT", "bool", direct(t));
+    let adding = ["start_sums", "add_4_updates", "add_1_update"].map(Entry::threads);
+    if direct(t) {
+        return Ok(Body::of("scatter/sums", adding.into()).with(code));
+    }
     let finish = ["finish_8_sums", "finish_1_sum"].map(Entry::threads);
-    let entries = entries.into_iter().chain(finish).collect();
+    let entries = adding.map(Entry::silent).into_iter().chain(finish).collect();
     Ok(Body { scratch: true, ..Body::of("scatter/sums", entries).with(code) })
 }
 
@@ -77,13 +86,17 @@ fn launch(cx: &Cx<'_>, places: Places) -> Result<Vec<Launch>, BackendError> {
         if results.is_multiple_of(RESULTS) { (FINISH_EIGHT, RESULTS) } else { (FINISH_ONE, 1) };
     let quads = results.div_ceil(4);
     let w = params.words()?;
+    let direct = cx.outputs.first().is_some_and(|f| direct(f.ty.dtype));
+    let scratch = if direct { 0 } else { quads as u64 * 16 };
     let step = |entry, threads: usize| {
-        Launch::map(entry, w.clone()).on(Grid::Threads(threads as u64)).scratch(quads as u64 * 16)
+        Launch::map(entry, w.clone()).on(Grid::Threads(threads as u64)).scratch(scratch)
     };
     let mut all = vec![step(START, quads)];
     if updates > 0 {
         all.push(step(add, updates / each));
     }
-    all.push(step(finish, results / finished));
+    if !direct {
+        all.push(step(finish, results / finished));
+    }
     Ok(all)
 }
