@@ -18,23 +18,7 @@ struct StridedVectorsParams {
 // The position in x of number `t` of what dimensions from FIRST on count: of a vector of the result, or of the start of a row.
 template <u32 FIRST, class K> DEV u32 walked(const K& k, u32 t) {
     const auto& p = params<StridedVectorsParams>(k);
-    u32 at = p.offset;
-    u32 rest = t;
-#pragma unroll
-    for (u32 d = FIRST; d < 6u; d++) {
-        if (d < p.rank) {
-            const Divisor size{p.sizes[d], p.factors[d], p.shifts[d]};
-            const u32 q = divide(rest, size);
-            at += (rest - q * size.size) * p.strides[d];
-            rest = q;
-        }
-    }
-    for (u32 d = 0u; d < p.more_sizes.count; d++) {
-        const u32 n = item(k, p.more_sizes, d);
-        at += rest % n * item(k, p.more_strides, d);
-        rest = rest / n;
-    }
-    return at;
+    return p.offset + by_strides<FIRST, u32>(k, p, t);
 }
 
 template <class K> DEV void walk_8(const K& k, u32 t) { copy_8(k, k.bx0 + walked<0u>(k, t), t * 8u); }

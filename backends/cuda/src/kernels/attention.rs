@@ -122,7 +122,8 @@ fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, Back
     }
     let boxes = if tile.boxes { Some(Boxes::at(site, tile)?) } else { None };
     let masked = boxes.as_ref().is_some_and(Boxes::masked);
-    let by_elements = boxes.as_ref().is_some_and(|b| site.dtype(MASK).is_some() && !masked && !b.mask_of_keys);
+    let by_elements =
+        boxes.as_ref().is_some_and(|b| site.dtype(MASK).is_some() && !masked && !b.mask_of_keys);
     if by_elements && tile.keys != 64 {
         return unsupported("a mask that is read by elements, for which larger tiles leave no registers");
     }
@@ -134,7 +135,9 @@ fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, Back
     if let Some((least, most)) = tile.at_once
         && (present(site) || tile.all_keys(&heads).is_none())
     {
-        return unsupported(format!("keys that are an output, or not {least} to {most}, in shared memory at once"));
+        return unsupported(format!(
+            "keys that are an output, or not {least} to {most}, in shared memory at once"
+        ));
     }
     let (needs, has) = (tile.shared(&heads, masked) as u64, site.target.numbers.get("shared_memory"));
     if has.is_some_and(|&has| has < needs) {

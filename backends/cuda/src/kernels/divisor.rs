@@ -61,6 +61,52 @@ impl Divisors {
     }
 }
 
+/// Dimensions whose numbers have fixed places among the parameters.
+const PLACED: usize = 6;
+
+/// Dimensions and strides along them, the innermost first, as `by_strides` of `slice/divisor.cuh` takes them.
+#[derive(Default)]
+pub struct Dims {
+    /// Number of dimensions in arrays.
+    pub rank: usize,
+    /// Their sizes.
+    pub sizes: [usize; PLACED],
+    /// Factors of divisions by them.
+    pub factors: [usize; PLACED],
+    /// Shifts of divisions by them.
+    pub shifts: [usize; PLACED],
+    /// Their strides.
+    pub strides: [usize; PLACED],
+    /// Further dimensions.
+    pub more_sizes: Vec<usize>,
+    /// Their strides.
+    pub more_strides: Vec<usize>,
+}
+
+impl Dims {
+    /// The dimensions of numbers up to `most`.
+    pub fn new(dims: &[usize], strides: &[usize], most: usize) -> Result<Dims, BackendError> {
+        let rank = dims.len().min(PLACED);
+        let lists = Divisors::new(dims[..rank].iter().copied(), most)?;
+        Ok(Dims {
+            rank,
+            sizes: placed(&lists.sizes),
+            factors: placed(&lists.factors),
+            shifts: placed(&lists.shifts),
+            strides: placed(&strides[..rank]),
+            more_sizes: dims[rank..].to_vec(),
+            more_strides: strides[rank..].to_vec(),
+        })
+    }
+}
+
+/// Numbers at the start of an array of zeros.
+pub fn placed<const N: usize>(all: &[usize]) -> [usize; N] {
+    let mut out = [0; N];
+    out.iter_mut().zip(all).for_each(|(o, n)| *o = *n);
+    out
+}
+
 /// A tactic of a kernel that reads and writes the result's bytes.
 pub fn tactics(site: &Site<'_>, name: &str) -> Result<Vec<Tactic>, BackendError> {
     let t = site.out_dtype(0);

@@ -4,7 +4,7 @@
 pub mod concat;
 pub mod pad;
 
-use super::divisor::{Divisors, WIDTH, copied, tactics};
+use super::divisor::{Dims, WIDTH, copied, tactics};
 use super::transpose;
 use kiln_backend::BackendError;
 use kiln_codegen::shape::Walk;
@@ -101,16 +101,6 @@ fn by_eights(walk: &Walk) -> bool {
         && whole(&walk.offset)
 }
 
-/// Dimensions whose numbers have fixed places among the parameters.
-const MOST: usize = 6;
-
-/// Numbers at the start of an array of zeros.
-pub fn placed<const N: usize>(all: &[usize]) -> [usize; N] {
-    let mut out = [0; N];
-    out.iter_mut().zip(all).for_each(|(o, n)| *o = *n);
-    out
-}
-
 /// Work of a thread; the numbers are those of entry points.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
@@ -134,18 +124,17 @@ fn vectors(walk: &Walk, way: Way) -> Result<Vec<Launch>, BackendError> {
         *stride *= width;
     }
     let (dims, strides): (Vec<usize>, Vec<usize>) = dims.into_iter().zip(strides).rev().unzip();
-    let near = dims.len().min(MOST);
-    let lists = Divisors::new(dims[..near].iter().copied(), total)?;
+    let of = Dims::new(&dims, &strides, total)?;
     let params = StridedVectorsParams {
         total: all,
         offset: walk.offset as usize,
-        rank: near,
-        sizes: placed(&lists.sizes),
-        factors: placed(&lists.factors),
-        shifts: placed(&lists.shifts),
-        strides: placed(&strides[..near]),
-        more_sizes: dims[near..].to_vec(),
-        more_strides: strides[near..].to_vec(),
+        rank: of.rank,
+        sizes: of.sizes,
+        factors: of.factors,
+        shifts: of.shifts,
+        strides: of.strides,
+        more_sizes: of.more_sizes,
+        more_strides: of.more_strides,
     };
     Ok(vec![Launch::map(way as usize, params.words()?).on(Grid::Threads(threads as u64))])
 }

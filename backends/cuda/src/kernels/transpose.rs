@@ -1,8 +1,8 @@
 //! Results whose innermost dimension is not that of the input, by tiles of two dimensions: squares, rectangles where one dimension
 //! is short, or all of a small dimension beside a part of a large one.
 
-use super::divisor::{Divisor, Divisors};
-use super::slice::placed;
+use super::divisor::{Divisor, Divisors, placed};
+
 use kiln_backend::BackendError;
 use kiln_codegen::shape::Walk;
 use kiln_codegen::{Grid, Launch};

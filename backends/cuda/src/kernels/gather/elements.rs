@@ -2,7 +2,7 @@
 
 use crate::dialect::CUDA;
 use crate::frame::cell;
-use crate::kernels::divisor::{Divisors, WIDTH, copied, tactics};
+use crate::kernels::divisor::{Dims, WIDTH, copied, tactics};
 use crate::kernels::shape::{moving, output};
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::limits::{is_far, near_or_far};
@@ -13,7 +13,7 @@ use kiln_ir::DType;
 use kiln_ops::util::strides;
 
 macro_rules! kernel {
-    ($name:literal, $entries:expr, $width:expr) => {
+    ($name:literal, $entries:expr, $width:expr, $times:expr) => {
         Kernel {
             name: $name,
             ops: &["gather_elements"],
@@ -22,15 +22,15 @@ macro_rules! kernel {
             side_results: false,
             tactics: |site| offers(site, $name),
             source: |site, tactic| source(site, tactic, $entries),
-            launch: |cx| launch(cx, $width),
+            launch: |cx| launch(cx, $width, $times),
         }
     };
 }
 
-/// The kernels: threads with eight elements, and those with as many as have indices of 16 bytes.
+/// The kernels: threads with eight elements, and those that take four times as many as have indices of 16 bytes.
 pub const KERNELS: &[Kernel] = &[
-    kernel!("gather_elements.runs", ["gather_run_8", "gather_run_1"], |_| WIDTH),
-    kernel!("gather_elements.near", ["gather_run_near", "gather_run_1"], near),
+    kernel!("gather_elements.runs", ["gather_run_8", "gather_run_1"], |_| WIDTH, 1),
+    kernel!("gather_elements.near", ["gather_run_near", "gather_run_1"], near, 4),
 ];
 
 /// Elements of a thread.
@@ -51,7 +51,7 @@ fn offers(site: &Site<'_>, name: &str) -> Result<Vec<Tactic>, BackendError> {
 }
 
 kiln_codegen::params! {
-    /// Elements picked along an axis, by runs of the result; lists begin with its innermost dimension, in vectors.
+    /// Elements picked along an axis, by runs of the result; arrays and lists begin with its innermost dimension, in vectors.
     struct GatherRunsParams {
         /// Size of the axis in x.
         axis: u32,
@@ -59,14 +59,24 @@ kiln_codegen::params! {
         stride: u32,
         /// Elements of x from one to the next of a run, beside those of its indices.
         step: u32,
+        /// Vectors of the result.
+        all: u32,
+        /// Threads that share them.
+        threads: u32,
+        /// Number of dimensions in arrays.
+        rank: u32,
         /// Dimensions of the result.
-        sizes: [u32],
+        sizes: [u32; 6],
         /// Factors of divisions by them.
-        factors: [u32],
+        factors: [u32; 6],
         /// Shifts of divisions by them.
-        shifts: [u32],
+        shifts: [u32; 6],
         /// Strides of x along them.
-        strides: [u32],
+        strides: [u32; 6],
+        /// Further dimensions.
+        more_sizes: [u32],
+        /// Their strides.
+        more_strides: [u32],
     }
 }
 
@@ -79,7 +89,7 @@ fn source(site: &Site<'_>, tactic: &Tactic, entries: [&'static str; 2]) -> Resul
     Ok(Body { far, ..Body::of("gather/elements", entries) }.with(code))
 }
 
-fn launch(cx: &Cx<'_>, most: Width) -> Result<Vec<Launch>, BackendError> {
+fn launch(cx: &Cx<'_>, most: Width, times: usize) -> Result<Vec<Launch>, BackendError> {
     let most = most(cx);
     let (x, y) = (cx.shape(0)?, cx.out_shape(0)?);
     let total: usize = y.iter().product();
@@ -97,20 +107,27 @@ fn launch(cx: &Cx<'_>, most: Width) -> Result<Vec<Launch>, BackendError> {
     }
     // Outermost dimensions along which x does not move, as the axis where it is the first one, take no division.
     let still = by.iter().take_while(|s| **s == 0).count();
-    let lists = Divisors::new(dims.into_iter().skip(still).rev(), total)?;
+    let dims: Vec<usize> = dims.into_iter().skip(still).rev().collect();
     let mut strides: Vec<usize> = by.into_iter().skip(still).rev().map(|s| s as usize).collect();
     if let Some(s) = strides.first_mut() {
         *s *= width;
     }
+    let (all, of) = (total / width, Dims::new(&dims, &strides, total)?);
+    let threads = if width == 1 { all } else { all.div_ceil(times) };
     let params = GatherRunsParams {
         axis: x[axis],
         stride: own[axis],
         step,
-        sizes: lists.sizes,
-        factors: lists.factors,
-        shifts: lists.shifts,
-        strides,
+        all,
+        threads,
+        rank: of.rank,
+        sizes: of.sizes,
+        factors: of.factors,
+        shifts: of.shifts,
+        strides: of.strides,
+        more_sizes: of.more_sizes,
+        more_strides: of.more_strides,
     };
     let launch = Launch::map(usize::from(width == 1), params.words()?);
-    Ok(vec![launch.on(Grid::Threads((total / width) as u64))])
+    Ok(vec![launch.on(Grid::Threads(threads as u64))])
 }
