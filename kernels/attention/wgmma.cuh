@@ -86,8 +86,14 @@ DEV void attend_tile(const K& k, const FlashParams& p, const BlockWork<K>& w, u3
         if constexpr (!K::BOXED_MASK) {
             W::read(W::keys_empty(done));
         }
-        start_next(true);
+        // A stage of keys is not free before the mask beside them is read, too.
+        if constexpr (!K::BOXED_MASK) {
+            start_next(true);
+        }
         weigh_scores(s, less, 0u);
+        if constexpr (K::BOXED_MASK) {
+            start_next(true);
+        }
         W::pack(weights, s);
     } else {
         if (steps > 0u) {

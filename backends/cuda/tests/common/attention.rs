@@ -138,7 +138,14 @@ const CASES: &[Sizes] = &[
     of("widest heads", [1, 1, 1, 130, 300, 0, 256, 256]),
     Sizes { way: Way::Flat, causal: true, ..of("flat, grouped, causal", [2, 4, 2, 150, 290, 0, 64, 64]) },
     // More tiles than blocks that go on from tile to tile.
-    of("many tiles", [70, 2, 2, 20, 150, 0, 16, 16]),
+    of("many tiles", [205, 2, 2, 20, 150, 0, 16, 16]),
+    of("many tiles of few keys", [540, 1, 1, 20, 40, 0, 16, 16]),
+    of("many tiles of wide heads", [270, 1, 1, 20, 70, 0, 80, 80]),
+    Sizes { mask: Mask::Added(&[540, 1, 20, 72]), ..of("many tiles, masks", [540, 1, 1, 20, 72, 0, 16, 16]) },
+    Sizes {
+        mask: Mask::Added(&[540, 1, 1, 72]),
+        ..of("many tiles, masks of keys", [540, 1, 1, 20, 72, 0, 16, 16])
+    },
     Sizes { causal: true, way: Way::Flat, ..of("many tiles, causal", [12, 8, 2, 140, 140, 0, 16, 16]) },
     Sizes { mask: Mask::Added(&[140, 1, 30, 72]), ..of("many tiles, bias", [140, 1, 1, 30, 72, 0, 16, 16]) },
     Sizes { mask: Mask::Added(&[2, 1, 140, 256]), ..of("bias of entries", [2, 2, 2, 140, 264, 0, 64, 64]) },

@@ -130,7 +130,8 @@ pub fn compile_ahead(sources: Sources, target: &Target) {
 }
 
 /// Cases that are run, each with its tactics: one tactic of `KILN_SAMPLE` of all cases together, by default all, as tools that
-/// watch every access of a kernel are slow. Their kernels are compiled ahead, on all cores.
+/// watch every access of a kernel are slow. `KILN_TACTICS` is a part of the names of those that are run. Their kernels are compiled ahead,
+/// on all cores.
 pub fn sampled<C>(
     cases: Vec<C>,
     target: &Target,
@@ -138,10 +139,11 @@ pub fn sampled<C>(
     tactics: impl Fn(&C) -> Vec<Tactic>,
 ) -> Vec<(C, Vec<Tactic>)> {
     let every = std::env::var("KILN_SAMPLE").ok().and_then(|n| n.parse().ok()).unwrap_or(1).max(1);
+    let named = std::env::var("KILN_TACTICS").unwrap_or_default();
     let mut at = 0_usize;
-    let mut takes = |_: &Tactic| {
-        at += 1;
-        at.is_multiple_of(every)
+    let mut takes = |t: &Tactic| {
+        at += usize::from(t.name.contains(&named));
+        t.name.contains(&named) && at.is_multiple_of(every)
     };
     let taken = cases.into_iter().map(|c| {
         let tactics: Vec<Tactic> = tactics(&c).into_iter().filter(&mut takes).collect();

@@ -2,6 +2,7 @@
 
 use crate::tiles;
 use kiln_backend::BackendError;
+use kiln_codegen::attention::Problem;
 use kiln_codegen::site::{Site, unsupported};
 use kiln_ir::{DType, Dim};
 
@@ -168,6 +169,12 @@ impl Heads {
         }
     }
 
+    /// The heads of a launch, of elements of so many bytes.
+    pub fn launched(size: usize, p: &Problem) -> Heads {
+        let [of_keys, of_values] = [p.size, p.v_size].map(|n| n.max(1).next_multiple_of(16));
+        Heads { size, of_keys, of_values, grouped: p.heads != p.kv_heads, keys: None }
+    }
+
     /// Steps over all keys, so many in each, if their number is known.
     pub fn steps(&self, keys: usize) -> Option<usize> {
         Some(self.keys?.div_ceil(keys))
@@ -212,10 +219,15 @@ impl Tile {
         }
     }
 
-    /// Blocks that go on from tile to tile, on a device of so many multiprocessors; none where each tile has its own.
-    pub fn persistent(&self, multiprocessors: usize) -> Option<usize> {
+    /// Blocks that go on from tile to tile, as many as a device of so many multiprocessors has room for; none where each tile has its
+    /// own. `shared` is the shared memory of a block.
+    pub fn persistent(&self, multiprocessors: usize, shared: usize) -> Option<usize> {
+        /// Bytes of a multiprocessor, and those that a block takes of them beside its own.
+        const ROOM: usize = 228 << 10;
+        const BESIDE: usize = 1 << 10;
         let beside = self.resident()?;
-        (self.boxes && (beside == 1 || self.at_once.is_some())).then_some(beside * multiprocessors)
+        let room = (ROOM / (shared + BESIDE)).max(1);
+        (self.boxes && (beside == 1 || self.at_once.is_some())).then_some(beside.min(room) * multiprocessors)
     }
 
     /// Shared memory of a block in bytes; `masked` where it has stages of a mask.
