@@ -43,8 +43,8 @@ fn run(g: &mut Graph, _: &PassCx<'_>) -> Result<usize, BuildError> {
     Ok(islands.len())
 }
 
-/// Maximal connected sets of layers that can have channels last, each with a layer that may gain by it, without those at their borders
-/// that make transposes larger; in the order of their first layers, layers in execution order.
+/// Maximal connected sets of layers that can have channels last, each with a layer that may gain by it. Layers at their borders that make
+/// transposes larger are left out. Sets are in the order of their first layers, layers in execution order.
 pub fn islands(g: &Graph) -> Vec<Vec<NodeId>> {
     let members: Vec<NodeId> = g.nodes().filter(|(_, n)| role(g, n).is_some()).map(|(id, _)| id).collect();
     let position: HashMap<NodeId, usize> = members.iter().enumerate().map(|(i, &n)| (n, i)).collect();
@@ -65,7 +65,11 @@ pub fn islands(g: &Graph) -> Vec<Vec<NodeId>> {
     }
     let gain = |n: &NodeId| g.get(*n).is_some_and(roles::gains);
     let uses = g.uses();
-    found.into_values().filter(|nodes| nodes.iter().any(gain)).map(|nodes| trim::trim(g, &uses, nodes)).collect()
+    found
+        .into_values()
+        .filter(|nodes| nodes.iter().any(gain))
+        .map(|nodes| trim::trim(g, &uses, nodes))
+        .collect()
 }
 
 /// Disjoint sets of numbers, each named by its least.

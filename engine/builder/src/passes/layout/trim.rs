@@ -1,5 +1,5 @@
-//! Where an island of channels last ends: transposes go where values are small, so that layers at its border that gain nothing by it
-//! may be left out.
+//! The border of an island of channels last. Transposes go where values are small, so that layers at the border may be left out that
+//! gain nothing by it.
 
 use super::roles::{gains, image_inputs};
 use crate::passes::bytes;
@@ -24,8 +24,8 @@ struct Border<'a> {
 }
 
 impl Border<'_> {
-    /// Leaves out this layer and those that then are at the border, up to where the fewest bytes are transposed; nothing if that
-    /// is no gain.
+    /// Leaves out this layer and those that then are at the border, up to where the fewest bytes are transposed. The island stays as it
+    /// was if none are saved.
     fn leave_out_from(&mut self, start: NodeId) {
         let (mut left, mut next) = (Vec::new(), vec![start]);
         let (mut sum, mut least, mut kept) = (0, 0, 0);

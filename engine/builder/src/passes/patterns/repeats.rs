@@ -9,6 +9,8 @@ use kiln_ops::shape::expand::EXPAND;
 
 /// The input of attention that is the mask.
 const MASK: usize = 3;
+/// Layers that an expansion moves behind, at most.
+const FAR: usize = 8;
 /// Constants of more bytes are not looked at.
 const MOST_BYTES: usize = 1 << 26;
 
@@ -22,7 +24,7 @@ pub struct Repeats {
 /// An operand without repetitions.
 struct Operand {
     v: ValueId,
-    /// What a constant is without its repetitions, if it has any.
+    /// The constant without its repetitions, if it has any.
     cut: Option<Tensor>,
     dims: Vec<Dim>,
 }
@@ -52,13 +54,9 @@ impl Rule for Repeats {
         }
         let counts = |axis: usize| if spared.contains(&axis) { whole[axis].as_const() } else { Some(1) };
         let expand = (0..whole.len()).map(counts).collect::<Option<Vec<_>>>()?;
-        let repeats = |&(n, i): &(NodeId, usize)| {
-            let Some(reader) = view.g.get(n) else { return false };
-            reader.op.is_pointwise() || (reader.op.is(ATTENTION) && i == MASK)
-        };
-        let readers = view.readers(y);
-        let inner = !readers.is_empty() && !view.g.outputs.contains(&y);
-        (inner && readers.iter().all(repeats)).then_some(Repeats { operands, expand: Some(expand) })
+        let rank = whole.len();
+        let behind: Vec<usize> = spared.iter().map(|a| rank - 1 - a).collect();
+        absorbed(view, y, &behind, FAR).then_some(Repeats { operands, expand: Some(expand) })
     }
 
     fn write(self, mut w: Writer<'_>, root: NodeId) -> Result<bool, IrError> {
@@ -109,9 +107,31 @@ fn operand(view: &View<'_>, v: ValueId) -> Operand {
     let fixed = |w: &&Weight| (w.name.is_none() && w.recipe.is_none()) || w.tensor.dtype() == DType::Bool;
     let Some(w) = view.g.weight(v).filter(fixed) else { return plain };
     match without_repeats(&w.tensor) {
-        Some(t) => Operand { dims: t.shape().iter().map(|&n| Dim::new(n as i64)).collect(), cut: Some(t), ..plain },
+        Some(t) => {
+            Operand { dims: t.shape().iter().map(|&n| Dim::new(n as i64)).collect(), cut: Some(t), ..plain }
+        }
         None => plain,
     }
+}
+
+/// Whether no reader of a value needs its repetitions along these axes, counted from the last: attention repeats its mask, and a layer of
+/// elements what others of its operands have. A layer that has nothing else there is computed once, too.
+fn absorbed(view: &View<'_>, y: ValueId, behind: &[usize], far: usize) -> bool {
+    let absorbs = |&(n, i): &(NodeId, usize)| {
+        let Some(reader) = view.g.get(n) else { return false };
+        if reader.op.is(ATTENTION) {
+            return i == MASK && !behind.contains(&0);
+        }
+        let (true, &[z]) = (reader.op.is_pointwise(), &reader.outputs[..]) else { return false };
+        let rank = view.g.ty(z).rank();
+        let others = reader.inputs.iter().flatten().filter(|v| **v != y).map(|&v| operand(view, v));
+        let has = |o: &Operand, e: &usize| rank.checked_sub(e + 1).is_some_and(|a| o.at(a, rank).is_some());
+        let others: Vec<Operand> = others.collect();
+        let all = behind.iter().all(|e| others.iter().any(|o| has(o, e)));
+        all || (far > 0 && absorbed(view, z, behind, far - 1))
+    };
+    let readers = view.readers(y);
+    !readers.is_empty() && !view.g.outputs.contains(&y) && readers.iter().all(absorbs)
 }
 
 /// The operands, with constants as they were.
@@ -123,7 +143,7 @@ fn keep_constants(view: &View<'_>, node: &Node, operands: Vec<Option<Operand>>) 
     operands.into_iter().zip(&node.inputs).map(whole).collect()
 }
 
-/// What a value is the expansion of.
+/// The value that another is the expansion of.
 fn expanded(view: &View<'_>, v: ValueId) -> Option<ValueId> {
     input(view.made_by(v, EXPAND)?.1, 0)
 }
