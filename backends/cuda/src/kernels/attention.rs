@@ -7,7 +7,9 @@ mod tile;
 
 use self::boxes::Boxes;
 use self::flash::present;
-use self::tile::{Heads, MASK, Order, Tile, boxed, element_type, ordered, short, tile, whole, wide};
+use self::tile::{
+    AT_ONCE_BYTES, Heads, MASK, Order, Tile, boxed, element_type, ordered, short, tile, whole, wide,
+};
 use super::wgmma::has_wgmma;
 use crate::tiles;
 use kiln_backend::{BackendError, Tactic};
@@ -82,8 +84,6 @@ flash_kernels! {
 
 /// The fewest steps over the keys in which the order of warpgroups matters.
 const LEAST_STEPS: usize = 3;
-/// Bytes of a head up to which boxes of a few hundred keys are copied at once.
-const AT_ONCE_BYTES: usize = 128;
 
 /// The table as a list.
 pub fn tiles() -> Vec<tiles::Tile> {
@@ -127,7 +127,7 @@ fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, Back
     if by_elements && tile.keys != 64 {
         return unsupported("a mask that is read by elements, for which larger tiles leave no registers");
     }
-    // Where all keys are copied at once, an order of steps has no use.
+    // Narrow heads have tiles for few steps: those that copy all keys at once.
     let least = if tile.boxes && largest > AT_ONCE_BYTES { 2 } else { LEAST_STEPS };
     if tile.order != Order::After && heads.steps(tile.keys).is_some_and(|n| n < least) {
         return unsupported(format!("another order of fewer than {least} steps"));

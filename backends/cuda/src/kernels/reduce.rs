@@ -215,8 +215,7 @@ fn merged(
     };
     let sums = r.heads * parts;
     let (entry, grid) = match results {
-        MANY.. => (entries, Grid::Threads(results as u64)),
-        _ if sums <= 16 => (entries, Grid::Threads(results as u64)),
+        n if n >= MANY || sums <= 16 => (entries, Grid::Threads(results as u64)),
         ..=BLOCKS if sums > THREADS / 2 => (entries + 2, Grid::Groups(results as u64)),
         _ => (entries + 1, Grid::Groups(results.div_ceil(THREADS / 32) as u64)),
     };

@@ -1,6 +1,6 @@
 //! Tensor maps of attention: where queries, keys, values and a mask lie for copies of whole boxes.
 
-use super::tile::{Heads, MASK, Tile, element_type};
+use super::tile::{AT_ONCE_BYTES, Heads, MASK, Tile, element_type};
 use crate::kernels::wgmma::STAGE_BYTES;
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::attention::Problem;
@@ -10,7 +10,7 @@ use kiln_codegen::{Dialect, Map};
 use kiln_ir::{Fact, Node, ValueId};
 
 /// Bytes of an element: copies of boxes are for types of 16 bits alone.
-const SIZE: usize = 2;
+pub const SIZE: usize = 2;
 /// Elements whose multiples strides have to be.
 const UNIT: usize = 16 / SIZE;
 /// Components of a box.
@@ -96,7 +96,7 @@ fn worth(p: &Problem, tile: &Tile, mask: bool) -> bool {
     let (bytes, wide) = (p.size.max(p.v_size) * SIZE, p.size.max(p.v_size) > 128);
     let tiles = p.batch * p.heads * p.queries.div_ceil(128);
     match (tile.rows, tile.keys) {
-        _ if tile.at_once.is_some() => bytes > tile.most / 2 || tile.most == 128,
+        _ if tile.at_once.is_some() => bytes > AT_ONCE_BYTES || tile.most == AT_ONCE_BYTES,
         (192, _) => p.queries >= 2 * tile.rows && !mask,
         (128, 176) => !p.causal && !mask && p.keys > 3 * tile.keys,
         (128, 80) => wide && !mask,

@@ -1,6 +1,6 @@
 //! The kernel of attention in one pass over the keys: its constants, and its launches.
 
-use super::boxes::Boxes;
+use super::boxes::{self, Boxes};
 use super::tile::{Heads, MASK, Tile, element_type};
 use crate::frame::element;
 use crate::kernels::constants::structure;
@@ -294,8 +294,7 @@ pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
     let words = params.words()?;
     let rows = p.heads.checked_div(kv_heads).unwrap_or(0) * p.queries;
     let blocks = p.batch * kv_heads * rows.div_ceil(tile.rows).max(1) * parts;
-    // Boxes are of elements of 16 bits.
-    let shared = tile.shared(&Heads::launched(2, &p), boxes.as_ref().is_some_and(Boxes::masked));
+    let shared = tile.shared(&Heads::launched(boxes::SIZE, &p), boxes.as_ref().is_some_and(Boxes::masked));
     let blocks = tile.persistent(BLOCKS as usize, shared).map_or(blocks, |most| blocks.min(most));
     let maps = boxes.map_or_else(Vec::new, |b| b.maps);
     let flash = Launch { maps, ..Launch::map(0, words.clone()).on(Grid::Groups(blocks as u64)) };

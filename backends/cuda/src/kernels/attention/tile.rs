@@ -119,6 +119,8 @@ pub const fn whole((rows, keys): (usize, usize), least: usize, most: usize, besi
     Tile { stages: 1, beside: Some(beside), at_once, ..boxed((rows, keys), most, Order::After) }
 }
 
+/// Bytes of a head up to which boxes of a few hundred keys are copied at once.
+pub const AT_ONCE_BYTES: usize = 128;
 /// Keys that may be in shared memory together.
 pub const MOST_KEYS: usize = 256;
 
@@ -238,7 +240,7 @@ impl Tile {
                 let boxes = |components: usize| components.div_ceil(64) * 128;
                 let mask = if masked { self.keys * self.rows * heads.size } else { 0 };
                 let stage = self.keys * (boxes(heads.of_keys) + boxes(heads.of_values)) + mask;
-                // Where queries may be copied before results are written, these have a place of their own.
+                // The next queries may be copied before results are written, which have a place of their own then.
                 let own = if self.at_once.is_some() { self.rows * boxes(heads.of_values) } else { 0 };
                 // With what aligns the first box, and barriers.
                 1104 + self.rows * boxes(heads.of_keys) + own + self.stages * stage

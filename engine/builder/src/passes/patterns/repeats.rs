@@ -6,11 +6,14 @@ use super::{Rule, Writer};
 use kiln_ir::{DType, Dim, IrError, Node, NodeId, Tensor, ValueId, Weight};
 use kiln_ops::attention::ATTENTION;
 use kiln_ops::shape::expand::EXPAND;
+use std::borrow::Cow;
 
 /// The input of attention that is the mask.
 const MASK: usize = 3;
-/// Layers that an expansion moves behind, at most.
+/// Layers that an expansion moves behind, one after the other, at most.
 const FAR: usize = 8;
+/// Readers that are looked at for an expansion, at most.
+const MOST_READERS: usize = 64;
 /// Constants of more bytes are not looked at.
 const MOST_BYTES: usize = 1 << 26;
 
@@ -47,8 +50,6 @@ impl Rule for Repeats {
         let once = |axis: usize| operands.iter().flatten().all(|o| o.at(axis, whole.len()).is_none());
         let spared: Vec<usize> = (0..whole.len()).filter(|&a| !whole[a].is(1) && once(a)).collect();
         if spared.is_empty() {
-            // Operands may repeat for the result; constants stay as they are.
-            let operands = keep_constants(view, node, operands);
             let changes = operands.iter().flatten().zip(node.inputs.iter().flatten()).any(|(o, v)| o.v != *v);
             return changes.then_some(Repeats { operands, expand: None });
         }
@@ -56,18 +57,18 @@ impl Rule for Repeats {
         let expand = (0..whole.len()).map(counts).collect::<Option<Vec<_>>>()?;
         let rank = whole.len();
         let behind: Vec<usize> = spared.iter().map(|a| rank - 1 - a).collect();
-        absorbed(view, y, &behind, FAR).then_some(Repeats { operands, expand: Some(expand) })
+        absorbed(view, y, &behind).then_some(Repeats { operands, expand: Some(expand) })
     }
 
     fn write(self, mut w: Writer<'_>, root: NodeId) -> Result<bool, IrError> {
         let Some(op) = w.g.get(root).map(|n| n.op.clone()) else { return Ok(false) };
-        let mut inputs = Vec::new();
-        for operand in self.operands {
-            inputs.push(operand.map(|o| match o.cut {
-                Some(t) => w.constant(t),
-                None => o.v,
-            }));
-        }
+        // Constants stay as they are where the result does.
+        let spares = self.expand.is_some();
+        let mut given = |o: Operand| match o.cut.filter(|_| spares) {
+            Some(t) => w.constant(t),
+            None => o.v,
+        };
+        let inputs: Vec<Option<ValueId>> = self.operands.into_iter().map(|o| o.map(&mut given)).collect();
         let (old, made) = (w.g.get(root).map(|n| n.outputs.clone()), w.nodes(op, &inputs)?);
         let (Some(old), Some(&first)) = (old, made.first()) else { return Ok(false) };
         for (&from, &to) in old.iter().zip(&made).skip(1) {
@@ -116,31 +117,41 @@ fn operand(view: &View<'_>, v: ValueId) -> Operand {
 
 /// Whether no reader of a value needs its repetitions along these axes, counted from the last: attention repeats its mask, and a layer of
 /// elements what others of its operands have. A layer that has nothing else there is computed once, too.
-fn absorbed(view: &View<'_>, y: ValueId, behind: &[usize], far: usize) -> bool {
-    let absorbs = |&(n, i): &(NodeId, usize)| {
-        let Some(reader) = view.g.get(n) else { return false };
-        if reader.op.is(ATTENTION) {
-            return i == MASK && !behind.contains(&0);
+fn absorbed(view: &View<'_>, y: ValueId, behind: &[usize]) -> bool {
+    let (mut values, mut left) = (vec![(y, FAR)], MOST_READERS);
+    while let Some((v, far)) = values.pop() {
+        let readers = view.readers(v);
+        if readers.is_empty() || readers.len() > left || view.g.outputs.contains(&v) {
+            return false;
         }
-        let (true, &[z]) = (reader.op.is_pointwise(), &reader.outputs[..]) else { return false };
-        let rank = view.g.ty(z).rank();
-        let others = reader.inputs.iter().flatten().filter(|v| **v != y).map(|&v| operand(view, v));
-        let has = |o: &Operand, e: &usize| rank.checked_sub(e + 1).is_some_and(|a| o.at(a, rank).is_some());
-        let others: Vec<Operand> = others.collect();
-        let all = behind.iter().all(|e| others.iter().any(|o| has(o, e)));
-        all || (far > 0 && absorbed(view, z, behind, far - 1))
-    };
-    let readers = view.readers(y);
-    !readers.is_empty() && !view.g.outputs.contains(&y) && readers.iter().all(absorbs)
+        left -= readers.len();
+        for &(n, i) in readers {
+            let Some(reader) = view.g.get(n) else { return false };
+            if reader.op.is(ATTENTION) {
+                if i != MASK || behind.contains(&0) {
+                    return false;
+                }
+                continue;
+            }
+            let (true, &[z]) = (reader.op.is_pointwise(), &reader.outputs[..]) else { return false };
+            if has_others(view, reader, v, behind) {
+                continue;
+            }
+            let Some(far) = far.checked_sub(1) else { return false };
+            values.push((z, far));
+        }
+    }
+    true
 }
 
-/// The operands, with constants as they were.
-fn keep_constants(view: &View<'_>, node: &Node, operands: Vec<Option<Operand>>) -> Vec<Option<Operand>> {
-    let whole = |(o, v): (Option<Operand>, &Option<ValueId>)| match o {
-        Some(o) if o.cut.is_some() => v.map(|v| Operand::plain(view, v)),
-        o => o,
-    };
-    operands.into_iter().zip(&node.inputs).map(whole).collect()
+/// Whether a layer of elements has other operands than `v` that are longer than 1 along all these axes, counted from the last.
+fn has_others(view: &View<'_>, reader: &Node, v: ValueId, behind: &[usize]) -> bool {
+    let rank = reader.outputs.first().map_or(0, |&z| view.g.ty(z).rank());
+    let others: Vec<Operand> =
+        reader.inputs.iter().flatten().filter(|o| **o != v).map(|&o| operand(view, o)).collect();
+    let along =
+        |e: usize| rank.checked_sub(e + 1).is_some_and(|a| others.iter().any(|o| o.at(a, rank).is_some()));
+    behind.iter().all(|&e| along(e))
 }
 
 /// The value that another is the expansion of.
@@ -159,7 +170,7 @@ fn of_mask(view: &View<'_>, node: &Node) -> Option<Repeats> {
 
 /// A tensor with one position of each axis along which all its elements are the same, if there is such an axis.
 fn without_repeats(t: &Tensor) -> Option<Tensor> {
-    let (mut bytes, mut shape) = (t.bytes().to_vec(), t.shape().to_vec());
+    let (mut bytes, mut shape) = (Cow::from(t.bytes()), t.shape().to_vec());
     // Elements of less than a byte may share one.
     let bits = (bytes.len() * 8).checked_div(t.len())?;
     if bits % 8 != 0 || bytes.len() > MOST_BYTES {
@@ -169,12 +180,12 @@ fn without_repeats(t: &Tensor) -> Option<Tensor> {
         let line = shape[axis + 1..].iter().product::<usize>() * bits / 8;
         let blocks = || bytes.chunks_exact(line * shape[axis]);
         if shape[axis] > 1 && blocks().all(|b| b.chunks_exact(line).all(|one| one == &b[..line])) {
-            bytes = blocks().flat_map(|b| &b[..line]).copied().collect();
+            bytes = Cow::from(blocks().flat_map(|b| &b[..line]).copied().collect::<Vec<u8>>());
             shape[axis] = 1;
         }
     }
-    if shape == t.shape() {
-        return None;
+    match bytes {
+        Cow::Borrowed(_) => None,
+        Cow::Owned(bytes) => Tensor::from_bytes(t.dtype(), &shape, bytes),
     }
-    Tensor::from_bytes(t.dtype(), &shape, bytes)
 }
