@@ -2,6 +2,7 @@
 // indices of 16 bytes, or one. All indices are read before the first element. The innermost dimension is counted in
 // vectors, `all` of them, of which a thread takes every `threads`-th. `At` is the type of positions in x.
 #pragma once
+#include "../checks/index.cuh"
 #include "../slice/copy.cuh"
 #include "../slice/divisor.cuh"
 
@@ -53,12 +54,13 @@ template <u32 V, u32 TIMES, class K> DEV void gather_run(const K& k, u32 t) {
     Cell found[TIMES][V];
 #pragma unroll
     for (u32 u = 0u; u < TIMES; u++) {
-        const At base = by_strides<0u, At>(k, p, min(t + u * p.threads, p.all - 1u));
+        const u32 vector = min(t + u * p.threads, p.all - 1u);
+        const At base = by_strides<0u, At>(k, p, vector);
 #pragma unroll
         for (u32 j = 0u; j < V; j++) {
-            const Index i = index[u][j] < Index(0) ? Index(index[u][j] + Index(p.axis)) : index[u][j];
+            const i32 i = checked<i32>(k, 1u, vector * V + j, index[u][j], p.axis);
             found[u][j] = Cell(0);
-            if (i >= Index(0) && i < Index(p.axis)) {
+            if (i >= 0) {
                 found[u][j] = k.bx0[base + At(j * p.step) + At(u32(i)) * p.stride];
             }
         }

@@ -1,5 +1,6 @@
 // Slices of x picked by indices along an axis: eight neighbours at a time, or one. `At` is the type of positions in x.
 #pragma once
+#include "../checks/index.cuh"
 #include "../slice/copy.cuh"
 #include "../slice/divisor.cuh"
 
@@ -19,14 +20,11 @@ struct GatherVectorsParams {
     u32 line_shift;
 };
 
-// The slice along the axis that index number `at` means, from the end if it is negative; false if it is out of range.
+// The slice along the axis that index number `at` means; false if it is out of range.
 template <class K> DEV bool slice_of(const K& k, u32 at, typename K::At& slice) {
-    const auto& p = params<GatherVectorsParams>(k);
-    typedef decltype(k.x1(0u)) Index;
-    const Index v = k.x1(at);
-    const Index index = v < Index(0) ? v + Index(p.axis) : v;
-    slice = typename K::At(index);
-    return index >= Index(0) && index < Index(p.axis);
+    const i32 place = checked<i32>(k, 1u, at, k.x1(at), params<GatherVectorsParams>(k).axis);
+    slice = typename K::At(place);
+    return place >= 0;
 }
 
 // The position in x of vector `t` of the result, of `width` elements; false if its index is out of range.

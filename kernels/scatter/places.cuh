@@ -4,7 +4,7 @@
 // Sums of floats are made in integers: of f16 exactly, of wider types relative to the greatest exponent of a place's updates, with
 // 36 bits at least below the greatest update. Products of floats have no such form.
 #pragma once
-#include "../gather/position.cuh"
+#include "../checks/index.cuh"
 #include "../prelude/math.cuh"
 #include "../slice/divisor.cuh"
 
@@ -54,7 +54,8 @@ template <class K> DEV u32 place_of(const K& k, const ScatterPlacesParams& p, u3
         const u32 tuple = divide(update, slice_of<K>(p));
         u32 place = update - tuple * p.slice;
         for (u32 d = 0u; d < p.sizes.count; d++) {
-            const i32 i = from_end<i32>(k.x1(tuple * p.sizes.count + d), item(k, p.sizes, d));
+            const u32 at = tuple * p.sizes.count + d;
+            const i32 i = checked<i32>(k, 1u, at, k.x1(at), item(k, p.sizes, d));
             if (i < 0) {
                 return NOWHERE;
             }
@@ -62,7 +63,7 @@ template <class K> DEV u32 place_of(const K& k, const ScatterPlacesParams& p, u3
         }
         return place;
     } else {
-        const i32 i = from_end<i32>(k.x1(update), p.size);
+        const i32 i = checked<i32>(k, 1u, update, k.x1(update), p.size);
         if (i < 0) {
             return NOWHERE;
         }

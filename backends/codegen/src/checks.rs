@@ -2,7 +2,8 @@
 //!
 //! Every kernel whose anchor has index inputs gets one more entry point for each of them: a thread an element, which
 //! records the first element found out of range in the words of its step. The host reads these words with the outputs.
-//! The kernel itself must only stay within its memory for such elements; its results are not handed out.
+//! The kernel itself must only stay within its memory for such elements; its results are not handed out. One that reads
+//! every index anyway records it itself ([`Body::checking`]); the entry points are then launched where there is no result.
 
 use crate::site::{Site, op_error};
 use crate::{Body, Entry, Kernel};

@@ -32,6 +32,7 @@ pub fn compiled(
         shared: body.shared,
         unwritten: numbers(&body.unwritten),
         checks: numbers(&body.checks),
+        checking: body.checking,
         ..CompiledKernel::of(code)
     }
 }

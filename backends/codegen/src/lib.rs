@@ -164,6 +164,8 @@ pub struct Body {
     pub framed: Vec<usize>,
     /// Index inputs that its last entry points check, in this order; see [`checks`].
     pub checks: Vec<usize>,
+    /// Whether launches of a result with elements check all index inputs themselves, as they read every index.
+    pub checking: bool,
 }
 
 /// One entry point.

@@ -1,9 +1,10 @@
 //! Checks of the contents of index inputs, by the ranges that operators declare.
 //!
-//! A kernel whose anchor has index inputs ends with an entry point for each of them: a thread an element, which records the first
-//! element found out of range in the words of its step. The host reads these words with the outputs. Contents that the host
-//! knows are checked when launches are planned.
+//! A kernel whose anchor has index inputs ends with an entry point for each of them, a thread an element. It records the first
+//! element found out of range in the words of its step. Kernels whose other launches do so need it for empty results only. The host reads
+//! these words with the outputs. Contents that the host knows are checked when launches are planned.
 
+use crate::step::StepKernel;
 use kiln_backend::BackendError;
 use kiln_backend::launch::{Grid, Launch, LaunchSite};
 use kiln_ir::{Fact, IndexRange, Op};
@@ -27,12 +28,10 @@ kiln_backend::params! {
 /// Words of a step's record: whether it is set, input, element, halves of its value, least and greatest value.
 pub const RECORD_WORDS: usize = 8;
 
-/// Launches that check index inputs. `checks` lists the inputs that the last of `entries` entry points check, in this order;
-/// `layer` is what an error names.
-pub fn launches(
+/// Launches that check index inputs, by the last entry points of a kernel. `layer` is what an error names.
+pub fn launches<C>(
     site: &LaunchSite<'_>,
-    entries: usize,
-    checks: &[usize],
+    kernel: &StepKernel<C>,
     layer: &str,
 ) -> Result<Vec<Launch>, BackendError> {
     let Some(op) = site.op() else { return Ok(Vec::new()) };
@@ -45,8 +44,11 @@ pub fn launches(
             range.check(op.def(), t).map_err(|e| refused(layer, e.to_string()))?;
             continue;
         }
-        let first = entries.saturating_sub(checks.len());
-        let entry = checks.iter().position(|&i| i == range.input).map(|at| first + at);
+        if kernel.checking && !site.computes_nothing() {
+            continue;
+        }
+        let first = kernel.maps.len().saturating_sub(kernel.checks.len());
+        let entry = kernel.checks.iter().position(|&i| i == range.input).map(|at| first + at);
         let lost = || BackendError::Internal(format!("no check {k} of \"{layer}\""));
         let count = fact.and_then(|f| f.ty.static_volume());
         all.push(launch(entry.ok_or_else(lost)?, count.ok_or_else(lost)?, range)?);
@@ -90,7 +92,9 @@ pub fn recorded(record: &[u8], op: Option<&Op>, layer: &str) -> Result<(), Backe
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use super::*;
-    use kiln_ir::Attrs;
+    use kiln_backend::launch::KernelOperands;
+    use kiln_backend::{Program, Tactic};
+    use kiln_ir::{Attrs, DType, Elems, Tensor};
 
     #[test]
     fn a_record_says_what_the_oracle_says() {
@@ -103,5 +107,39 @@ mod tests {
         let wanted = "layer \"g\": gather: element 6 of input 1 (\"indices\") is -9, wants -4 to 3";
         assert_eq!(e.to_string(), wanted);
         assert_eq!(recorded(&[0; 32], Some(&op), "g"), Ok(()));
+    }
+
+    /// Launches that check the indices of a gather from a tensor of these dimensions.
+    fn checking_launches(x: &[usize], checking: bool) -> usize {
+        assert!(kiln_ops::FAMILY_NAMES.contains(&"select"));
+        let op = Op::new("gather", Attrs::new()).unwrap();
+        let zeros = |t, shape: &[usize]| {
+            Tensor::from_elems(t, shape, &Elems::I(vec![0; shape.iter().product()])).unwrap()
+        };
+        let given = [Some(zeros(DType::I32, x)), Some(zeros(DType::I64, &[4]))];
+        let (program, inputs) = Program::single(&op, &given).unwrap();
+        let shapes = program.shapes(&inputs).unwrap();
+        let operands = KernelOperands { anchor: Some(0), ..KernelOperands::default() };
+        let site = LaunchSite {
+            graph: &program.graph,
+            nodes: &program.steps[0].nodes,
+            operands: &operands,
+            tactic: &Tactic::plain("gather"),
+            fact: &|v| shapes.fact(v),
+            wanted: &[true],
+            rounds: usize::MAX,
+            holds: &|_| false,
+        };
+        let kernel: StepKernel<()> =
+            StepKernel { maps: vec![None, None], checks: vec![1], checking, ..StepKernel::empty() };
+        launches(&site, &kernel, "g").unwrap().len()
+    }
+
+    #[test]
+    fn a_kernel_that_checks_indices_needs_no_launch_for_it_where_it_runs() {
+        assert_eq!(checking_launches(&[3, 2], false), 1);
+        assert_eq!(checking_launches(&[3, 2], true), 0);
+        // Nothing of it runs.
+        assert_eq!(checking_launches(&[3, 0], true), 1);
     }
 }

@@ -140,7 +140,7 @@ impl<'a, D: Launches> Planner<'a, D> {
         let mut written = site.outputs();
         written.extend(k.stored.iter().filter(|_| k.part.is_some()).map(|(v, _)| self.shapes.fact(*v)));
         check_sizes(&read, &written, site.tactic, layer)?;
-        let mut launches = checks::launches(&site, k.maps.len(), &k.checks, layer)?;
+        let mut launches = checks::launches(&site, k, layer)?;
         if !site.computes_nothing() {
             launches.extend(of_kernel(k, &site, layer)?);
         }

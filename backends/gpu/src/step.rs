@@ -68,6 +68,8 @@ pub struct StepKernel<C> {
     pub unwritten: Vec<usize>,
     /// Index inputs that its last entry points check.
     pub checks: Vec<usize>,
+    /// Whether its other launches check them, where it has a result.
+    pub checking: bool,
     /// Whether each run has other results.
     pub random: bool,
     /// The message of an assertion.
@@ -145,6 +147,7 @@ impl<C> StepKernel<C> {
             wanted: results.iter().map(|v| region.outputs.contains(v)).collect(),
             unwritten: positions(&stored.unwritten),
             checks: positions(&stored.checks),
+            checking: stored.checking,
             stored: typed(written),
             part,
             results,
@@ -162,7 +165,7 @@ impl<C> StepKernel<C> {
     }
 
     /// A step that launches nothing by itself.
-    fn empty() -> StepKernel<C> {
+    pub(crate) fn empty() -> StepKernel<C> {
         StepKernel {
             name: flow::INTERPRETED.to_owned(),
             code: None,
@@ -182,6 +185,7 @@ impl<C> StepKernel<C> {
             wanted: Vec::new(),
             unwritten: Vec::new(),
             checks: Vec::new(),
+            checking: false,
             random: false,
             assertion: None,
             data_dependent: false,

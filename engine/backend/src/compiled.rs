@@ -5,6 +5,7 @@
 use crate::BackendError;
 use crate::launch::{KernelOperands, LaunchProgram};
 use minicbor::{Decode, Encode};
+use std::ops::Not;
 
 /// The form of blobs: a backend refuses those of another one.
 const VERSION: u32 = 4;
@@ -58,6 +59,9 @@ pub struct CompiledKernel {
     /// order and meaning of argument words.
     #[n(11)]
     pub launch_code: Option<String>,
+    /// Whether launches of a result with elements check the index inputs themselves.
+    #[cbor(n(12), skip_if = "Not::not")]
+    pub checking: bool,
 }
 
 /// One entry point.
@@ -139,6 +143,7 @@ impl CompiledKernel {
             operands: None,
             launches: None,
             launch_code: None,
+            checking: false,
         }
     }
 

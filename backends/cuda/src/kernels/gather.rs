@@ -66,7 +66,8 @@ fn source(site: &Site<'_>, tactic: &Tactic) -> Result<Body, BackendError> {
     let at = if is_far(tactic) { "u64" } else { "u32" };
     let entries = ["gather_8", "gather_1", "gather_lines_8", "gather_lines_1"].map(Entry::threads).into();
     let lines = site.constant("LINES", "u32", format_args!("{LINES}u"));
-    Ok(Body::of("gather/vectors", entries).with(copied(site) + &(CUDA.alias)("At", at) + &lines))
+    let body = Body { checking: true, ..Body::of("gather/vectors", entries) };
+    Ok(body.with(copied(site) + &(CUDA.alias)("At", at) + &lines))
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {

@@ -198,7 +198,7 @@ fn source(site: &Site<'_>) -> Result<Body, BackendError> {
     if mode.scaled(t) {
         entries.push(silent("raise_exponents"));
     }
-    Ok(Body { scratch: true, ..Body::of("scatter/places", entries).with(code) })
+    Ok(Body { scratch: true, checking: true, ..Body::of("scatter/places", entries).with(code) })
 }
 
 /// The parameters of a launch, and its numbers of updates and of words.

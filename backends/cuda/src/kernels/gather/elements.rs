@@ -86,7 +86,7 @@ fn source(site: &Site<'_>, tactic: &Tactic, entries: [&'static str; 2]) -> Resul
     let index = cell(site.dtype(1).unwrap_or(DType::I32));
     let code = copied(site) + &(CUDA.alias)("At", at) + &(CUDA.alias)("IndexCell", index);
     let far = if is_far(tactic) { vec![0] } else { Vec::new() };
-    Ok(Body { far, ..Body::of("gather/elements", entries) }.with(code))
+    Ok(Body { far, checking: true, ..Body::of("gather/elements", entries) }.with(code))
 }
 
 fn launch(cx: &Cx<'_>, most: Width, times: usize) -> Result<Vec<Launch>, BackendError> {

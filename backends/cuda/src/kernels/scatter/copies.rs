@@ -76,6 +76,7 @@ fn source(site: &Site<'_>, entry: &'static str) -> Result<Body, BackendError> {
     let mut body = in_order(site, entry)?;
     body.files.push("scatter/copy");
     body.entries[COPY] = Entry::threads("scatter_copy_8");
+    body.checking = true;
     Ok(body.with(element("Cell", "wide", site.first_dtype()) + &site.constant("FUSED", "bool", false)))
 }
 

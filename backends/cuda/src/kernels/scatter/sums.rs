@@ -62,11 +62,11 @@ fn source(site: &Site<'_>) -> Result<Body, BackendError> {
         + &site.constant("DIRECT", "bool", direct(t));
     let adding = ["start_sums", "add_4_updates", "add_1_update"].map(Entry::threads);
     if direct(t) {
-        return Ok(Body::of("scatter/sums", adding.into()).with(code));
+        return Ok(Body { checking: true, ..Body::of("scatter/sums", adding.into()) }.with(code));
     }
     let finish = ["finish_8_sums", "finish_1_sum"].map(Entry::threads);
     let entries = adding.map(Entry::silent).into_iter().chain(finish).collect();
-    Ok(Body { scratch: true, ..Body::of("scatter/sums", entries).with(code) })
+    Ok(Body { scratch: true, checking: true, ..Body::of("scatter/sums", entries).with(code) })
 }
 
 fn launch(cx: &Cx<'_>, places: Places) -> Result<Vec<Launch>, BackendError> {
