@@ -20,9 +20,9 @@ template <class K> struct ConvCursor {
         const u32 first = T::rank() * T::SHARE;
         to += first * 128u;
         if constexpr (K::Tile::SPREAD) {
-            spread_box<T::CLUSTER>(to, k.maps + 1, barrier, step * T::BK, (col + first) / 32u);
+            spread_box<T::CLUSTER>(to, k.maps + 1, barrier, step * T::BK, (col + first) / 32u, T::first_beside());
         } else {
-            box<T::CLUSTER>(to, k.maps + 1, barrier, windows.channel, windows.tap, col + first);
+            box<T::CLUSTER>(to, k.maps + 1, barrier, windows.channel, windows.tap, col + first, T::first_beside());
         }
     }
 

@@ -28,13 +28,13 @@ template <class K> struct MatmulCursor {
         const u32 col = tile.col + first;
         to += first * 128u;
         if constexpr (K::Tile::SPREAD) {
-            spread_box<T::CLUSTER>(to, k.maps + 1, barrier, step * T::BK, col / 32u);
+            spread_box<T::CLUSTER>(to, k.maps + 1, barrier, step * T::BK, col / 32u, T::first_beside());
         } else if constexpr (K::Tile::ACROSS_B) {
             for (u32 n = 0u; n < T::SHARE; n += 64u) {
-                box<T::CLUSTER>(to + n * 128u, k.maps + 1, barrier, col + n, step * T::BK, batch);
+                box<T::CLUSTER>(to + n * 128u, k.maps + 1, barrier, col + n, step * T::BK, batch, T::first_beside());
             }
         } else {
-            box<T::CLUSTER>(to, k.maps + 1, barrier, step * T::BK, col, batch);
+            box<T::CLUSTER>(to, k.maps + 1, barrier, step * T::BK, col, batch, T::first_beside());
         }
     }
 

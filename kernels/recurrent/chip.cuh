@@ -166,10 +166,10 @@ template <class K> DEV void recur(const K& k) {
             }
         } else if constexpr (CLUSTER > 1u) {
             if (e > 0u) {
-                wait_for(address(&arrived[e % 2u]), (e - 1u) / 2u % 2u);
+                barrier_wait(address(&arrived[e % 2u]), (e - 1u) / 2u % 2u);
             }
             if (sends && l == 0u) {
-                expect(barrier, columns * CLUSTER * UNITS * Products::STATE_SIZE);
+                barrier_expect(barrier, columns * CLUSTER * UNITS * Products::STATE_SIZE);
             }
         }
         Products::multiply(k, held, block_memory + e % 2u * STATE_BYTES, part, columns, d, rank);

@@ -7,39 +7,13 @@
 #pragma once
 #include "units.cuh"
 #include "../mma/tiles.cuh"
+#include "../wgmma/barriers.cuh"
 
 // Threads of a block.
 static constexpr u32 BLOCK = 512u;
 
-// Lets the barrier's phase end after so many bytes.
-DEV void expect(u32 barrier, u32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-
-DEV void wait_for(u32 barrier, u32 parity) {
-    u32 done = 0u;
-    while (done == 0u) {
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                     : "=r"(done)
-                     : "r"(barrier), "r"(parity)
-                     : "memory");
-    }
-}
-
 DEV void meet_cluster() {
     asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
-DEV u32 at_rank(u32 address, u32 rank) {
-    u32 there;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-    return there;
-}
-
-DEV void send16(u32 to, const u32 (&v)[4], u32 barrier) {
-    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
-                 "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]), "r"(barrier)
-                 : "memory");
 }
 
 // Memory where blocks of a grid leave states for product e.
@@ -105,7 +79,7 @@ template <class Products, class K> DEV void share(u8* buffer, u32 offset, f32 va
         for (u32 r = 0u; r < K::CLUSTER; r += NEIGHBOURS) {
             const u32 to = r + lane % NEIGHBOURS;
             if (K::CLUSTER % NEIGHBOURS == 0u || to < K::CLUSTER) {
-                send16(at_rank(here, to), v, at_rank(barrier, to));
+                send16(address_in(here, to), v, address_in(barrier, to));
             }
         }
     }

@@ -35,3 +35,10 @@ DEV u32 address_in(u32 at, u32 rank) {
 
 // Arrives at a barrier by its address in the cluster.
 DEV void barrier_arrive_in(u32 at) { asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(at) : "memory"); }
+
+// Stores four words in a block of the cluster, and counts their bytes at a barrier there, by addresses in the cluster.
+DEV void send16(u32 to, const u32 (&v)[4], u32 barrier) {
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to), "r"(v[0]),
+                 "r"(v[1]), "r"(v[2]), "r"(v[3]), "r"(barrier)
+                 : "memory");
+}

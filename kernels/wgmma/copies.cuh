@@ -7,12 +7,13 @@
 
 DEV u32 address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
 
-// A box of a tensor of three dimensions; to the same place of BLOCKS blocks of a cluster, whose barriers there count it.
-template <u32 BLOCKS = 1u> DEV void box(u32 to, const TensorMap* map, u32 barrier, u32 x, u32 y, u32 z) {
+// A box of a tensor of three dimensions; to the same place of BLOCKS blocks of a cluster, from block `first` on, whose barriers there
+// count it.
+template <u32 BLOCKS = 1u> DEV void box(u32 to, const TensorMap* map, u32 barrier, u32 x, u32 y, u32 z, u32 first = 0u) {
     if constexpr (BLOCKS > 1u) {
         asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
                      "{%3, %4, %5}], [%2], %6;" ::"r"(to),
-                     "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(u16((1u << BLOCKS) - 1u))
+                     "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(u16(((1u << BLOCKS) - 1u) << first))
                      : "memory");
         return;
     }
@@ -24,11 +25,11 @@ template <u32 BLOCKS = 1u> DEV void box(u32 to, const TensorMap* map, u32 barrie
 
 // A box of a tensor whose lines are counted by 2, by 4 (eight lines apart), by 4 (two lines apart) and by 32: of 32 columns of a
 // product a lane then has the sums of eight neighbours.
-template <u32 BLOCKS = 1u> DEV void spread_box(u32 to, const TensorMap* map, u32 barrier, u32 x, u32 of_32) {
+template <u32 BLOCKS = 1u> DEV void spread_box(u32 to, const TensorMap* map, u32 barrier, u32 x, u32 of_32, u32 first = 0u) {
     if constexpr (BLOCKS > 1u) {
         asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
                      "{%3, %4, %4, %4, %5}], [%2], %6;" ::"r"(to),
-                     "l"(map), "r"(barrier), "r"(x), "r"(0u), "r"(of_32), "h"(u16((1u << BLOCKS) - 1u))
+                     "l"(map), "r"(barrier), "r"(x), "r"(0u), "r"(of_32), "h"(u16(((1u << BLOCKS) - 1u) << first))
                      : "memory");
         return;
     }

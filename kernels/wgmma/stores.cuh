@@ -1,11 +1,11 @@
 // Stores of the sums of a tile by wgmma. `K::LOOPED`, by a loop: where there are many instructions that run once a tile each, they
 // come too slowly. `K::ONE_BY_ONE`, operands of the fused expression take many registers to find.
 #pragma once
+#include "exchange.cuh"
 #include "results.cuh"
-#include "tiles.cuh"
 
 // Kinds of sums: of the whole depth, or of a part of it.
-template <class K, bool WHOLE = K::Tile::SPLIT == 1u> struct SumsOf {
+template <class K, bool WHOLE = K::Tile::SPLIT == 1u || K::Tile::EXCHANGE> struct SumsOf {
     typedef WholeSums<K> Type;
 };
 template <class K> struct SumsOf<K, false> {
@@ -45,7 +45,7 @@ template <class K> struct Stores {
     static constexpr u32 LINES = K::ONE_BY_ONE ? 1u : 2u;
     // Rows of 32 columns of a lane, and whether their operands of the epilogue are read before the products, which take long enough for
     // them to come: where there are registers for them beside the sums and OTHERS. Warps get registers by fours.
-    static constexpr u32 PIECES = PARTS * CHUNKS * 2u;
+    static constexpr u32 PIECES = T::OWN_CHUNKS * 2u;
     static constexpr u32 AHEAD_WORDS = PIECES * BESIDE_WORDS;
     static constexpr u32 OTHERS = 32u;
     static constexpr u32 ALL_WARPS = (T::WARPS + 4u) / 4u * 4u;
@@ -61,7 +61,7 @@ template <class K> struct Stores {
     // Operands that are the same for all rows, of eight neighbouring columns.
     struct Columns : Biases<K>, To::Across {
         DEV void read(const K& k, const Product& product, const Place& place, u32 c) {
-            if constexpr (Tile::SPLIT == 1u) {
+            if constexpr (Tile::SPLIT == 1u || T::EXCHANGE) {
                 const u32 col = place.col + c * 32u < product.cols ? place.col + c * 32u : 0u;
                 static_cast<Biases<K>&>(*this) = Biases<K>::read(k, col);
                 static_cast<typename To::Across&>(*this) = To::fetch_columns(k, col);
@@ -108,14 +108,15 @@ template <class K> struct Stores {
             if constexpr (AHEAD || SOON) {
                 const Place place(product, tile, line);
                 const bool runs = by_runs(k, product);
+                const u32 first = T::first_chunk(tile);
                 if (SOON && runs) {
-                    columns.read(k, product, place, 0u);
+                    columns.read(k, product, place, first % CHUNKS);
                 }
                 if constexpr (AHEAD) {
 #pragma unroll
                     for (u32 n = 0u; n < PIECES; n++) {
-                        const u32 c = n / 2u % CHUNKS;
-                        const u32 e = n / 2u / CHUNKS * 2u + n % 2u;
+                        const u32 c = (first + n / 2u) % CHUNKS;
+                        const u32 e = (first + n / 2u) / CHUNKS * 2u + n % 2u;
                         if (runs) {
                             beside[n] = To::fetch_sums(k, place.inside(product, c, e) ? place.of(product, c, e) : 0u);
                         }
@@ -162,30 +163,39 @@ template <class K> struct Stores {
                              const Ahead& ahead) {
         const Place place(product, tile, line);
         const bool runs = by_runs(k, product);
+        const u32 first = T::first_chunk(tile);
         Chunk with, next;
         Coming coming = ahead.columns;
         if (EARLY_CHUNKS > 0u && runs) {
-            next.read(k, product, place, 0u, 0u);
+            next.read(k, product, place, first % CHUNKS, first / CHUNKS * 2u);
         }
-#pragma unroll (K::LOOPED ? 1 : PARTS * CHUNKS)
-        for (u32 n = 0u; n < PARTS * CHUNKS; n++) {
-            const u32 c = n % CHUNKS;
+        if constexpr (T::EXCHANGE) {
+            Exchange<Tile>::send(sum, tile.part);
+            barrier_wait(T::received(), 0u);
+        }
+#pragma unroll (K::LOOPED ? 1 : T::OWN_CHUNKS)
+        for (u32 n = 0u; n < T::OWN_CHUNKS; n++) {
+            const u32 chunk = first + n;
+            const u32 c = chunk % CHUNKS;
             with = next;
             Columns columns = coming.here();
-            if (runs && n + 1u < PARTS * CHUNKS) {
-                coming.read(k, product, place, (n + 1u) % CHUNKS);
+            if (runs && n + 1u < T::OWN_CHUNKS) {
+                coming.read(k, product, place, (chunk + 1u) % CHUNKS);
             }
             if (runs && !SOON) {
                 columns.read(k, product, place, c);
             }
-            if (EARLY_CHUNKS > 0u && runs && n + 1u < PARTS * CHUNKS) {
-                next.read(k, product, place, (n + 1u) % CHUNKS, (n + 1u) / CHUNKS * 2u);
+            if (EARLY_CHUNKS > 0u && runs && n + 1u < T::OWN_CHUNKS) {
+                next.read(k, product, place, (chunk + 1u) % CHUNKS, (chunk + 1u) / CHUNKS * 2u);
             }
             Sum own[16];
-            pick(own, sum, n);
+            pick(own, sum, chunk);
+            if constexpr (T::EXCHANGE) {
+                Exchange<Tile>::add(own, n);
+            }
 #pragma unroll
             for (u32 h = 0u; h < 2u; h++) {
-                const u32 e = n / CHUNKS * 2u + h;
+                const u32 e = chunk / CHUNKS * 2u + h;
                 if (EARLY_CHUNKS == 0u && runs && h % LINES == 0u) {
                     with.read(k, product, place, c, e);
                 }

@@ -3,7 +3,8 @@
 // own, so that one stores while the other multiplies. A block makes one tile after another. B lies along K (a row of the stage
 // is a column of B), or across it in boxes of 64 columns; SPREAD, its columns are in the order of `spread_box`. LENT, the warp
 // that copies has three idle ones beside it, and all four leave their registers to those that multiply. SPLIT blocks share the
-// depth of a tile. CLUSTER blocks have tiles one below the other: each copies its share of B to all of them. `Tile` is the structure of these constants, with the type of sums and the instruction, `multiply`.
+// depth of a tile; EXCHANGE, they are of one cluster, make one tile, and each stores a share of it. CLUSTER blocks have tiles one below
+// the other: each copies its share of B to all of them. `Tile` is the structure of these constants, with the type of sums and the instruction, `multiply`.
 #pragma once
 #include "copies.cuh"
 
@@ -42,9 +43,14 @@ template <class Tile> struct WgmmaTiles {
     static constexpr u32 CLUSTER = Tile::CLUSTER;
     // Columns of B that a block copies.
     static constexpr u32 SHARE = BN / CLUSTER;
-    static_assert(CLUSTER == 1u || Tile::SPLIT == 1u, "blocks of a cluster do not share the depth");
-    // Parts of 32 columns.
+    // Parts of 32 columns; those of a thread that its block stores, and the bytes that each of the others sends for them.
     static constexpr u32 CHUNKS = BN / 32u;
+    static constexpr bool EXCHANGE = Tile::EXCHANGE;
+    static constexpr u32 OWN_CHUNKS = PARTS * CHUNKS / (EXCHANGE ? Tile::SPLIT : 1u);
+    static constexpr u32 BYTES_CHUNK = 64u * 32u * 4u;
+    static constexpr u32 BYTES_SHARE = EXCHANGE ? Tile::GROUPS * OWN_CHUNKS * BYTES_CHUNK : 0u;
+    static_assert(CLUSTER == 1u || Tile::SPLIT == 1u || EXCHANGE, "parts of a depth that go through memory are of blocks alone");
+    static_assert(!EXCHANGE || (TURNS == 1u && PARTS * CHUNKS % Tile::SPLIT == 0u), "equal shares of a tile of all warpgroups");
 
     // The sums of a thread.
     typedef Sum Sums[PARTS][SUMS];
@@ -52,10 +58,14 @@ template <class Tile> struct WgmmaTiles {
     // The first address that the swizzle of 128 bytes may start at.
     DEV static u32 stages_at() { return (address(block_memory) + 1023u) & ~1023u; }
     DEV static u32 stage_at(u32 stage) { return stages_at() + stage * STAGE; }
-    DEV static u32 full(u32 stage) { return stage_at(STAGES) + stage * 8u; }
+    DEV static u32 shares_at() { return stage_at(STAGES); }
+    DEV static u32 full(u32 stage) { return shares_at() + (Tile::SPLIT - 1u) * BYTES_SHARE + stage * 8u; }
     DEV static u32 empty(u32 stage) { return full(STAGES + stage); }
+    DEV static u32 received() { return full(2u * STAGES); }
 
+    // The number among the blocks that share B, and the first of them in the cluster.
     DEV static u32 rank() { return blockIdx.x % CLUSTER; }
+    DEV static u32 first_beside() { return EXCHANGE ? blockIdx.x / CLUSTER % Tile::SPLIT * CLUSTER : 0u; }
 
     // The order of tiles, those of a cluster as one: neighbours share rows and columns.
     struct Raster {
@@ -72,9 +82,12 @@ template <class Tile> struct WgmmaTiles {
             const u32 height = ::min(down - band * BAND, BAND);
             const u32 line = height == BAND ? rest % BAND : rest % height;
             const u32 col = height == BAND ? rest / BAND : rest / height;
-            return TilePlace{((band * BAND + line) * CLUSTER + turn % CLUSTER) * BM, col * BN, batch, turn % Tile::SPLIT};
+            return TilePlace{((band * BAND + line) * CLUSTER + turn % CLUSTER) * BM, col * BN, batch, turn / CLUSTER % Tile::SPLIT};
         }
     };
+
+    // The first chunk of a tile that this block stores.
+    DEV static u32 first_chunk(const TilePlace& tile) { return EXCHANGE ? tile.part * OWN_CHUNKS : 0u; }
 
     // A product: SPLIT blocks share the steps of a tile. Copies of B, if it is `constant`, begin before what the kernel depends
     // on is done.
@@ -96,7 +109,7 @@ template <class Tile> struct WgmmaTiles {
     DEV static void free_stage(u32 stage) {
         if constexpr (CLUSTER > 1u) {
             if (threadIdx.x % 32u < CLUSTER) {
-                barrier_arrive_in(address_in(empty(stage), threadIdx.x % 32u));
+                barrier_arrive_in(address_in(empty(stage), first_beside() + threadIdx.x % 32u));
             }
         } else if (threadIdx.x % 32u == 0u) {
             barrier_arrive(empty(stage));
@@ -243,10 +256,16 @@ DEV void make_tiles(const K& k, const typename WgmmaTiles<typename K::Tile>::Pro
             barrier_init(T::full(s), 1u);
             barrier_init(T::empty(s), T::WARPS / T::TURNS * T::CLUSTER);
         }
+        if constexpr (T::EXCHANGE) {
+            barrier_init(T::received(), 1u);
+        }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        if constexpr (T::EXCHANGE) {
+            barrier_expect(T::received(), (Tile::SPLIT - 1u) * T::BYTES_SHARE);
+        }
     }
     __syncthreads();
-    if constexpr (T::CLUSTER > 1u) {
+    if constexpr (T::CLUSTER > 1u || T::EXCHANGE) {
         meet();
         met();
     }

@@ -37,6 +37,8 @@ pub struct Tile {
     pub stages: usize,
     /// Blocks that share the depth.
     pub split: usize,
+    /// Whether these are of one cluster, and exchange sums so that each stores a share of the tile; else another launch adds them.
+    pub exchange: bool,
     /// Blocks whose tiles lie one below the other, and that copy their columns together.
     pub cluster: usize,
     pub resident: u64,
@@ -110,16 +112,24 @@ impl Tile {
         self.groups * 128 + if self.lent() { 128 } else { 32 }
     }
 
-    /// Stages, two barriers of each, and room to start at a multiple of 1024.
+    /// Whether sums of a part of the depth go through memory.
+    pub const fn leaves_parts(&self) -> bool {
+        self.split > 1 && !self.exchange
+    }
+
+    /// Stages, two barriers of each, and room to start at a multiple of 1024; where sums are exchanged, those of others, and a barrier.
     fn shared(&self) -> u32 {
-        (self.stages * ((self.m() + self.n) * STAGE_BYTES + 16) + 1024) as u32
+        let others =
+            if self.exchange { self.m() * self.n * 4 / self.split * (self.split - 1) + 8 } else { 0 };
+        (self.stages * ((self.m() + self.n) * STAGE_BYTES + 16) + 1024 + others) as u32
     }
 
     /// Launches for so many tiles and sums.
     pub fn launches(&self, tiles: usize, sums: usize, words: Vec<u32>, maps: Vec<Map>) -> Vec<Launch> {
-        let blocks = ((tiles * self.split) as u64).min(BLOCKS * self.resident);
+        let all = (tiles * self.split) as u64;
+        let blocks = if self.exchange { all } else { all.min(BLOCKS * self.resident) };
         let first = Launch { maps, ..Launch::map(0, words.clone()).on(Grid::Groups(blocks)) };
-        if self.split == 1 {
+        if !self.leaves_parts() {
             return vec![first];
         }
         let bytes = (self.split * sums * 4) as u64;
@@ -140,6 +150,7 @@ impl Tile {
         ];
         let flags = [
             ("IN_TURNS", self.in_turns),
+            ("EXCHANGE", self.exchange),
             ("LENT", self.lent()),
             ("ACROSS_B", lies == Lies::Across),
             ("SPREAD", lies == Lies::Spread),
@@ -147,8 +158,9 @@ impl Tile {
         let own = [("LOOPED", self.lent() && has_functions(site)), ("ONE_BY_ONE", strided(site))];
         let more = multiply(self.n, kind, kind.types, (false, lies == Lies::Across));
         let code = structure("Tile", &numbers, &flags, &more) + &constants(&[], &own) + &bias(site);
-        let (split, threads) = (self.split > 1, self.threads() as u32);
-        let blocks = Blocks { early: true, cluster: self.cluster as u32, ..Blocks::of(files.entry, threads) };
+        let (split, threads) = (self.leaves_parts(), self.threads() as u32);
+        let cluster = (self.cluster * if self.exchange { self.split } else { 1 }) as u32;
+        let blocks = Blocks { early: true, cluster, ..Blocks::of(files.entry, threads) };
         let mut entries = vec![Entry::Blocks(blocks)];
         entries.extend(split.then_some(Entry::Element(0, files.sum)));
         Body { shared: self.shared(), maps: 2, scratch: split, ..Body::of(files.name, entries) }.with(code)
@@ -173,6 +185,8 @@ impl Tile {
         const AROUND: f64 = 240.0;
         /// Clocks for a result of a thread.
         const RESULT: f64 = 37.5;
+        /// Clocks of an exchange of sums, for each block of it.
+        const EXCHANGE: f64 = 1000.0;
         /// Times that a product takes what it takes at best.
         const SLOWER: f64 = 1.23;
         /// Bytes that a multiprocessor gets in a clock.
@@ -193,12 +207,14 @@ impl Tile {
         let multiply = rows / 16.0 * (cols / 2.0).max(16.0 + cols / 4.0) * SLOWER;
         let products = steps * multiply.max(bytes / INTAKE).max(LATENCY / on_their_way);
         let results = AROUND + RESULT * rows * cols / self.storing_threads() as f64;
+        let split = self.split as f64;
+        let results = if self.exchange { EXCHANGE * split + results / split } else { results };
         let beside = each.min(self.resident as f64 * if self.in_turns { 2.0 } else { 1.0 });
         let clocks =
             START + each * products.max((products + results) / beside) + results * (1.0 - 1.0 / beside);
         let memory = product.bytes / (bandwidth * MEMORY);
         // Sums of several blocks go through memory, and another launch adds them.
-        let sums = if self.split > 1 {
+        let sums = if self.leaves_parts() {
             LAUNCH_NS + m * n * count * 8.0 * self.split as f64 / bandwidth
         } else {
             0.0

@@ -31,7 +31,7 @@ kiln_codegen::params! {
 
 /// Whether a kernel of the table takes a side result.
 pub const fn side_results(tile: &Tile) -> bool {
-    tile.split > 1
+    tile.leaves_parts()
 }
 
 /// The tactic of a row of the table.

@@ -5,8 +5,17 @@ use crate::kernels::matmul::codes_floats as matmul_codes;
 use kiln_codegen::Kernel;
 
 /// A tile whose warpgroups work on it together.
-const ALONE: Tile =
-    Tile { groups: 2, in_turns: false, parts: 1, n: 128, stages: 4, split: 1, cluster: 1, resident: 1 };
+const ALONE: Tile = Tile {
+    groups: 2,
+    in_turns: false,
+    parts: 1,
+    n: 128,
+    stages: 4,
+    split: 1,
+    exchange: false,
+    cluster: 1,
+    resident: 1,
+};
 
 #[rustfmt::skip]
 tile_kernels! { Tile, "floats_":

@@ -95,7 +95,13 @@ impl Tile {
             ("RESIDENT", self.resident as usize),
         ];
         // `WgmmaTiles` asks for all of these.
-        let flags = [("IN_TURNS", false), ("LENT", self.lent()), ("ACROSS_B", false), ("SPREAD", false)];
+        let flags = [
+            ("IN_TURNS", false),
+            ("EXCHANGE", false),
+            ("LENT", self.lent()),
+            ("ACROSS_B", false),
+            ("SPREAD", false),
+        ];
         let own = [("LOOPED", has_functions(site)), ("ONE_BY_ONE", strided(site))];
         let code = structure("Tile", &numbers, &flags, &multiply_sparse(self.rows, kind))
             + &constants(&[], &own)

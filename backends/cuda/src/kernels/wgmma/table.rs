@@ -5,8 +5,19 @@ use crate::kernels::{conv::wgmma as conv, matmul::wgmma as matmul};
 use kiln_codegen::Kernel;
 
 /// A tile whose depth no blocks share, and whose warpgroups work on it together.
-const ALONE: Tile =
-    Tile { groups: 1, in_turns: false, parts: 1, n: 64, stages: 4, split: 1, cluster: 1, resident: 1 };
+const ALONE: Tile = Tile {
+    groups: 1,
+    in_turns: false,
+    parts: 1,
+    n: 64,
+    stages: 4,
+    split: 1,
+    exchange: false,
+    cluster: 1,
+    resident: 1,
+};
+/// Tiles of blocks of a cluster, which share the depth and exchange their sums.
+const SHARED: Tile = Tile { groups: 2, split: 2, exchange: true, ..ALONE };
 /// Tiles of two blocks, which share copies of columns.
 const PAIR: Tile = Tile { groups: 2, cluster: 2, ..ALONE };
 
@@ -32,7 +43,11 @@ tile_kernels! { Tile, "wgmma_":
     "128x192_pair" [matmul conv] Tile { n: 192, stages: 5, ..PAIR };
     "128x128_turns_pair" [matmul conv] Tile { in_turns: true, parts: 2, n: 128, stages: 6, ..PAIR };
     "128x128_pair" [matmul conv] Tile { n: 128, stages: 6, ..PAIR };
-    "128x128_split3" [matmul conv] Tile { groups: 2, parts: 1, n: 128, stages: 6, split: 3, resident: 1, ..ALONE };
+    "128x128_shared2" [matmul conv] Tile { n: 128, stages: 6, ..SHARED };
+    "128x128_shared2_pair" [matmul conv] Tile { n: 128, stages: 6, cluster: 2, ..SHARED };
+    "128x64_shared2" [matmul conv] Tile { n: 64, stages: 7, ..SHARED };
+    "64x128_shared2" [matmul conv] Tile { groups: 1, n: 128, stages: 7, ..SHARED };
+    "64x128_shared4" [matmul conv] Tile { groups: 1, n: 128, stages: 7, split: 4, ..SHARED };
     "64x128_split4" [matmul conv] Tile { groups: 1, parts: 1, n: 128, stages: 4, split: 4, resident: 2, ..ALONE };
     "64x64_split2" [matmul conv] Tile { groups: 1, parts: 1, n: 64, stages: 4, split: 2, resident: 3, ..ALONE };
     "64x64_split4" [matmul conv] Tile { groups: 1, parts: 1, n: 64, stages: 4, split: 4, resident: 3, ..ALONE };
