@@ -30,6 +30,49 @@ template <u32 V, class K> DEV void take(const K& k, Part<K> (&sums)[V], u32 at) 
     }
 }
 
+// Stores the sums of V columns, or their results, which begin with number `at`.
+template <u32 V, class K> DEV void put_columns(const K& k, const Part<K>* sums, u32 at) {
+    const auto& p = params<ReduceColumnsParams>(k);
+    if (p.raw != 0u) {
+#pragma unroll
+        for (u32 j = 0u; j < V; j++) {
+            reinterpret_cast<Part<K>*>(k.scratch)[at + j] = sums[j];
+        }
+        return;
+    }
+    typename K::Value done[V];
+#pragma unroll
+    for (u32 j = 0u; j < V; j++) {
+        done[j] = result_of(k, sums[j], p.elements);
+    }
+    if constexpr (V == 8u) {
+        k.emit0_run(at, done);
+    } else {
+        k.emit0(at, done[0]);
+    }
+}
+
+// A thread for V columns of few elements.
+template <u32 V, class K> DEV void short_columns(const K& k, u32 t) {
+    const auto& p = params<ReduceColumnsParams>(k);
+    const u32 outer = t / (p.columns / V);
+    const u32 first = outer * p.elements * p.columns + (t - outer * (p.columns / V)) * V;
+    Part<K> sums[V];
+#pragma unroll
+    for (u32 j = 0u; j < V; j++) {
+        sums[j] = empty_part(k);
+    }
+#pragma unroll 4
+    for (u32 r = 0u; r < p.elements; r++) {
+        take<V>(k, sums, first + r * p.columns);
+    }
+    put_columns<V>(k, sums, t * V);
+}
+
+template <class K> DEV void short_columns_8(const K& k, u32 t) { short_columns<8u>(k, t); }
+
+template <class K> DEV void short_columns_1(const K& k, u32 t) { short_columns<1u>(k, t); }
+
 template <class K> DEV Part<K>* partial_sums() {
     __shared__ Part<K> partial[2048];
     return partial;
@@ -74,23 +117,8 @@ template <u32 V, class K> DEV void columns(const K& k) {
     if (y > 0u || c >= p.columns) {
         return;
     }
-    if (p.raw != 0u) {
-#pragma unroll
-        for (u32 j = 0u; j < V; j++) {
-            reinterpret_cast<Part<K>*>(k.scratch)[part * p.results + outer * p.columns + c + j] = partial[l * V + j];
-        }
-        return;
-    }
-    typename K::Value done[V];
-#pragma unroll
-    for (u32 j = 0u; j < V; j++) {
-        done[j] = result_of(k, partial[l * V + j], p.elements);
-    }
-    if constexpr (V == 8u) {
-        k.emit0_run(outer * p.columns + c, done);
-    } else {
-        k.emit0(outer * p.columns + c, done[0]);
-    }
+    // Parts of a column are sums, one after the other.
+    put_columns<V>(k, partial + l * V, part * p.results + outer * p.columns + c);
 }
 
 template <class K> DEV void columns_of_8(const K& k) { columns<8u>(k); }

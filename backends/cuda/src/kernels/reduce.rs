@@ -33,7 +33,11 @@ pub const KERNELS: &[Kernel] = &[
         views: Views::Whole,
         side_results: false,
         tactics: |site| tactics(site, false),
-        source: |site, _| source(site, "reduce/columns", &["columns_of_8", "columns_of_1"]),
+        source: |site, _| {
+            let mut body = source(site, "reduce/columns", &["columns_of_8", "columns_of_1"])?;
+            body.entries.extend(["short_columns_8", "short_columns_1"].map(Entry::threads));
+            Ok(body)
+        },
         launch: columns,
     },
 ];
@@ -273,6 +277,11 @@ fn rows(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
 
 /// Elements that a thread of a part has at least.
 const LEAST: usize = 4;
+/// Elements of a column that has one thread: always, and where there are many such threads.
+const SHORT: usize = 16;
+const SHORT_OF_MANY: usize = 128;
+/// The entry points of short columns, behind three merges.
+const SHORT_COLUMNS: usize = 5;
 
 fn columns(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let r = runs(cx)?;
@@ -284,11 +293,13 @@ fn columns(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let width =
         if columns.is_multiple_of(WIDTH) && (!cx.fused || last.is_multiple_of(WIDTH)) { WIDTH } else { 1 };
     let results = outer * columns;
+    let threads = results / width;
+    let short = r.count <= if threads >= MANY { SHORT_OF_MANY } else { SHORT };
     let wide = (columns / width).next_power_of_two().min(32);
     let side = (columns / width).div_ceil(wide);
     let high = THREADS / wide;
     let most = (r.count / (high * LEAST)).max(1);
-    let parts = (BLOCKS / (outer * side).max(1)).clamp(1, most);
+    let parts = if short { 1 } else { (BLOCKS / (outer * side).max(1)).clamp(1, most) };
     let each = r.count.div_ceil(parts);
     let raw = r.heads != 1 || parts > 1;
     let params = ReduceColumnsParams {
@@ -302,8 +313,12 @@ fn columns(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
         results,
         raw: usize::from(raw),
     };
-    let entry = usize::from(width == 1);
-    let first = Launch::map(entry, params.words()?).on(Grid::Groups((outer * side * parts) as u64));
+    let one = usize::from(width == 1);
+    let (entry, grid) = match short {
+        true => (SHORT_COLUMNS + one, Grid::Threads(threads as u64)),
+        false => (one, Grid::Groups((outer * side * parts) as u64)),
+    };
+    let first = Launch::map(entry, params.words()?).on(grid);
     if !raw {
         return Ok(vec![first]);
     }
