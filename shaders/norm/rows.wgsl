@@ -1,6 +1,7 @@
 // Two numbers of a row, then a result for each of its elements: softmax and norms. The first number merges what `first` returns
-// for each element, the second one adds up what `second` returns. Long rows are cut into hi() parts of lo() elements.
-// Scratch: the two numbers of each row, then what each part finds.
+// for each element, the second one adds up what `second` returns. Where rows are long or few, they are cut into hi() parts of lo()
+// elements. Scratch: the two numbers of each row, then what each part finds. Results are a map, as its threads have words of their
+// own where elements share them.
 
 var<workgroup> shared_values: array<f32, 64>;
 
@@ -51,9 +52,9 @@ fn lane_second(row: u32, begin: u32, end: u32, lane: u32, a: f32) -> f32 {
     return b;
 }
 
-// One workgroup a row.
+// One workgroup a row: its numbers.
 @compute @workgroup_size(64)
-fn rows(
+fn numbers(
     @builtin(workgroup_id) id: vec3<u32>,
     @builtin(num_workgroups) blocks: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
@@ -65,12 +66,9 @@ fn rows(
     let n = row_length();
     let a = number(tree_first(lane, lane_first(row, 0u, n, lane)));
     let b = tree_second(lane, lane_second(row, 0u, n, lane, a));
-    let base = row_start(row);
-    for (var i = lane; i < n; i += 64u) {
-        let at = element(base, i);
-        emit0(at, result(at, row, a, b));
-    }
     if (lane == 0u) {
+        scratch[row * 2u] = bitcast<u32>(a);
+        scratch[row * 2u + 1u] = bitcast<u32>(b);
         statistics(row, a, b);
     }
 }
@@ -158,20 +156,11 @@ fn join_second(
     }
 }
 
-// One thread an element.
-@compute @workgroup_size(64)
-fn apply(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) blocks: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let at = block_of(id, blocks) * 64u + lane;
-    if (at >= grid()) {
-        return;
-    }
+// An element of the result.
+fn apply(at: u32) -> f32 {
     let row = row_at(at);
     let a = bitcast<f32>(scratch[row * 2u]);
-    emit0(at, result(at, row, a, bitcast<f32>(scratch[row * 2u + 1u])));
+    return result(at, row, a, bitcast<f32>(scratch[row * 2u + 1u]));
 }
 
 // Stand-ins for what a generated module defines.
@@ -193,9 +182,6 @@ fn block_of(id: vec3<u32>, count: vec3<u32>) -> u32 {
 }
 
 @group(0) @binding(1) var<storage, read_write> scratch: array<u32>;
-
-fn emit0(at: u32, v: f32) {
-}
 
 // Elements of a row.
 fn row_length() -> u32 {

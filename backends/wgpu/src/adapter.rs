@@ -115,6 +115,8 @@ fn target(a: &wgpu::Adapter) -> Target {
     if info.device_type == wgpu::DeviceType::Cpu {
         features.push("software".into());
     }
+    // Its kernels of attention store all scores.
+    features.push("scores_in_memory".into());
     features.sort();
     let numbers = BTreeMap::from([
         ("shared_memory".to_owned(), u64::from(limits.max_compute_workgroup_storage_size)),

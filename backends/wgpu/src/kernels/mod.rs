@@ -6,6 +6,7 @@ mod block;
 mod conv;
 mod cost;
 mod generate;
+mod lines;
 mod loss;
 mod matmul;
 mod norm;
@@ -24,6 +25,7 @@ pub const OWN: &[&[Kernel]] = &[
     attention::KERNELS,
     conv::KERNELS,
     generate::KERNELS,
+    lines::KERNELS,
     loss::KERNELS,
     matmul::KERNELS,
     matmul::codes::KERNELS,

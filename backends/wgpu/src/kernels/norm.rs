@@ -2,57 +2,63 @@
 
 use kiln_backend::BackendError;
 use kiln_codegen::norm::{Rows, affine, group_places, group_rows, layer_rows, square};
-use kiln_codegen::site::{Cx, unsupported};
+use kiln_codegen::site::{Cx, Site, unsupported};
 use kiln_codegen::softmax::axis_lines;
 use kiln_codegen::{Body, Entry, Grid, Kernel, Launch};
 
-pub const KERNELS: &[Kernel] =
-    &[
-        Kernel::of(
-            "lp_norm",
-            &["lp_norm"],
-            |s, _| Ok(row_body(&["norm/lp_norm", "norm/lines", "norm/rows"]).with(square(s)?)),
-            along_axis,
-        )
-        .framed(),
-        Kernel::of(
-            "layer_norm",
-            &["layer_norm"],
-            |s, _| {
-                Ok(row_body(&["norm/affine", "norm/contiguous", "norm/layer_norm", "norm/rows"])
-                    .with(affine(s)))
-            },
-            layer,
-        )
-        .framed(),
-        Kernel::of(
-            "rms_norm",
-            &["rms_norm"],
-            |s, _| {
-                Ok(row_body(&["norm/affine", "norm/contiguous", "norm/rms_norm", "norm/rows"])
-                    .with(affine(s)))
-            },
-            layer,
-        )
-        .framed(),
-        Kernel::of(
-            "group_norm",
-            &["group_norm"],
-            |s, _| Ok(row_body(&["norm/group_norm", "norm/rows"]).with(group_places(s)?)),
-            |cx| norm(cx, group_rows(cx)?, 0),
-        )
-        .framed(),
-    ];
+pub const KERNELS: &[Kernel] = &[
+    Kernel::of(
+        "lp_norm",
+        &["lp_norm"],
+        |s, _| Ok(row_body(s, &["norm/lp_norm", "norm/lines", "norm/rows"]).with(square(s)?)),
+        along_axis,
+    )
+    .framed(),
+    Kernel::of(
+        "layer_norm",
+        &["layer_norm"],
+        |s, _| {
+            Ok(row_body(s, &["norm/affine", "norm/contiguous", "norm/layer_norm", "norm/rows"])
+                .with(affine(s)))
+        },
+        layer,
+    )
+    .framed(),
+    Kernel::of(
+        "rms_norm",
+        &["rms_norm"],
+        |s, _| {
+            Ok(row_body(s, &["norm/affine", "norm/contiguous", "norm/rms_norm", "norm/rows"]).with(affine(s)))
+        },
+        layer,
+    )
+    .framed(),
+    Kernel::of(
+        "group_norm",
+        &["group_norm"],
+        |s, _| Ok(row_body(s, &["norm/group_norm", "norm/rows"]).with(group_places(s)?)),
+        |cx| norm(cx, group_rows(cx)?, 0),
+    )
+    .framed(),
+];
 
 /// A body of `norm/rows`, which comes last of the files: what they define is taken instead of its stand-ins.
-pub fn row_body(files: &[&'static str]) -> Body {
-    let entries = ["rows", "part_first", "join_first", "part_second", "join_second", "apply"];
-    let entries = entries.map(|name| Entry::blocks(name, 64)).into();
+pub fn row_body(site: &Site<'_>, files: &[&'static str]) -> Body {
+    // Numbers of rows may be outputs, behind the first one.
+    let alone = site.stored().len() == 1;
+    let find = ["numbers", "part_first", "join_first", "part_second", "join_second"];
+    let find = find.map(|name| Entry::blocks(name, 64)).map(|e| if alone { e.silent() } else { e });
+    let entries = find.into_iter().chain([Entry::Element(0, "apply")]).collect();
     Body { files: files.to_vec(), entries, scratch: true, ..Body::default() }
 }
 
-/// Elements of a part of a row at most.
-const PART: usize = 64 * 4096;
+/// The entry that makes the results.
+const APPLY: usize = 5;
+/// Workgroups that keep a large device busy, and the fewest elements of a thread for which rows are cut to have as many.
+const BUSY: usize = 1024;
+const ELEMENTS: usize = 8;
+/// The most elements of a thread of a part.
+const MOST: usize = 4096;
 
 /// Launches for `rows` rows of `n` elements; `cost` counts the iterations that an element takes in the functions of its
 /// result.
@@ -63,29 +69,28 @@ pub fn row_launches(
     n: usize,
     cost: usize,
 ) -> Result<Vec<Launch>, BackendError> {
-    // Three loops over the elements, and two trees.
+    // Two loops over the elements, and two trees.
     let trees = 32;
-    if n.div_ceil(64) * (3 + cost) + trees <= cx.rounds {
-        return Ok(vec![Launch::map(0, w).on(Grid::Groups(rows as u64))]);
-    }
-    let lane = cx.rounds.saturating_sub(trees).clamp(1, PART / 64);
-    let parts = n.div_ceil(lane * 64);
+    let most = cx.rounds.saturating_sub(trees) / (2 + cost);
+    let wanted = BUSY.div_ceil(rows.max(1)).min(n.div_ceil(64 * ELEMENTS)).max(1);
+    let lane = n.div_ceil(64 * wanted).clamp(1, MOST.min(most.max(1)));
+    let parts = n.div_ceil(lane * 64).max(1);
     if parts.div_ceil(64) + trees > cx.rounds {
         return unsupported(format!("{} of {n} elements in {parts} parts", cx.op()?.name()));
     }
     let all = (rows * parts) as u64;
-    let grids = [
-        Grid::Groups(all),
-        Grid::Groups(rows as u64),
-        Grid::Groups(all),
-        Grid::Groups(rows as u64),
-        Grid::Threads((rows * n) as u64),
-    ];
-    let one = |(k, grid): (usize, Grid)| {
-        let launch = Launch::map(k + 1, w.clone()).on(grid).scratch((rows as u64 * 2 + all) * 4);
-        launch.span(lane * 64, parts)
+    let bytes = (rows as u64 * 2 + if parts > 1 { all } else { 0 }) * 4;
+    let each = Grid::Groups(rows as u64);
+    let find = match parts {
+        1 => vec![(0, each)],
+        _ => vec![(1, Grid::Groups(all)), (2, each), (3, Grid::Groups(all)), (4, each)],
     };
-    grids.into_iter().enumerate().map(one).collect()
+    let one = |(entry, grid): (usize, Grid)| {
+        Launch::map(entry, w.clone()).on(grid).scratch(bytes).span(lane * 64, parts)
+    };
+    let mut launches = find.into_iter().map(one).collect::<Result<Vec<_>, _>>()?;
+    launches.push(Launch::map(APPLY, w).scratch(bytes));
+    Ok(launches)
 }
 
 /// Launches for rows along the attribute "axis".

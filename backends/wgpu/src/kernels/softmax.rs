@@ -26,11 +26,11 @@ pub const KERNELS: &[Kernel] = &[
 ];
 
 fn softmax(site: &Site<'_>, of: bool) -> Body {
-    row_body(&["softmax/softmax", "norm/lines", "norm/rows"]).with(log(site, of))
+    row_body(site, &["softmax/softmax", "norm/lines", "norm/rows"]).with(log(site, of))
 }
 
-fn ragged_source(_: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
-    Ok(row_body(&["softmax/ragged_softmax", "norm/contiguous", "norm/rows"]))
+fn ragged_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
+    Ok(row_body(site, &["softmax/ragged_softmax", "norm/contiguous", "norm/rows"]))
 }
 
 fn hardmax(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {

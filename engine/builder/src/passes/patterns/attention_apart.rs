@@ -1,8 +1,10 @@
-//! Attention as two products and a softmax: its definition, for heads that are too long for the registers of a fused kernel.
+//! Attention as two products and a softmax: its definition. It serves heads that are too long for the registers of a fused kernel, and
+//! targets whose fused kernels keep scores in memory anyway.
 
 use super::view::{View, input};
 use super::{Rule, Writer};
-use kiln_ir::{Attrs, DType, Dim, Elems, IrError, NodeId, Tensor, ValueId};
+use kiln_backend::Target;
+use kiln_ir::{Attrs, DType, Dim, Elems, Graph, IrError, NodeId, Tensor, ValueId};
 use kiln_ops::attention::ATTENTION;
 use kiln_ops::matmul::MATMUL;
 use kiln_ops::pointwise::binary::{ADD, DIV, MUL};
@@ -11,6 +13,8 @@ use kiln_ops::pointwise::unary::TANH;
 use kiln_ops::softmax::SOFTMAX;
 use kiln_ops::transpose::TRANSPOSE;
 
+/// Feature of targets whose fused kernels store scores.
+const SCORES_IN_MEMORY: &str = "scores_in_memory";
 /// Elements of a head up to which fused kernels have it in registers.
 const SHORT: i64 = 128;
 /// Most elements of the scores, which a fused kernel never stores.
@@ -98,6 +102,12 @@ impl Rule for AttentionApart {
     // Scores go through memory.
     const ALWAYS: bool = false;
 
+    fn wanted(target: &Target, g: &Graph, root: NodeId) -> bool {
+        let view = View::new(g);
+        let long = |a: AttentionApart| a.sizes.size.max(a.sizes.v_size) > SHORT;
+        target.has(SCORES_IN_MEMORY) || AttentionApart::find(&view, root).is_some_and(long)
+    }
+
     fn find(view: &View<'_>, root: NodeId) -> Option<AttentionApart> {
         let node = view.g.get(root).filter(|n| n.op.is(ATTENTION))?;
         let a = node.op.attrs();
@@ -109,7 +119,6 @@ impl Rule for AttentionApart {
         let (q, k, v, mask) = (input(node, 0)?, input(node, 1)?, input(node, 2)?, input(node, 3));
         let alike = [k, v].iter().all(|&x| view.g.ty(x).dtype == view.g.ty(q).dtype);
         let sizes = Sizes::of(view, q, k, v, [a.int("q_heads").ok()?, a.int("kv_heads").ok()?])?;
-        let long = sizes.size.max(sizes.v_size) > SHORT;
         let hides = a.float("hidden_score").ok()? == f64::NEG_INFINITY;
         let masked = mask.is_none_or(|m| {
             let t = view.g.ty(m);
@@ -129,7 +138,7 @@ impl Rule for AttentionApart {
         let softmax_f32 =
             a.bool("softmax_f32").ok()? || mask.is_some_and(|m| view.g.ty(m).dtype == DType::F32);
         let found = AttentionApart { q, k, v, mask, scale, softcap, seen, softmax_f32, sizes };
-        (alike && long && masked && countable).then_some(found)
+        (alike && masked && countable).then_some(found)
     }
 
     fn write(self, mut w: Writer<'_>, root: NodeId) -> Result<bool, IrError> {
