@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use kiln_backend::Backend;
+use kiln_builder::cache::TimingCache;
 use kiln_builder::{BuildConfig, Builder, Built, Narrowing, Refit};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Dim, Tensor, TensorType};
@@ -139,4 +140,49 @@ fn of_convolutions_on_cuda() {
 #[test]
 fn of_products_on_cuda() {
     check(rows, &[16, 512, 128]);
+}
+
+/// The cache with times that say: kernels that copy odd numbers of channels by words are slower than those of planes, which are slower
+/// than those of whole vectors.
+fn retimed(cache: &TimingCache) -> TimingCache {
+    let mut out = TimingCache::new();
+    for (key, entry) in cache.iter() {
+        let mut entry = entry.clone();
+        for (id, candidate) in &mut entry.candidates {
+            let ns = match id {
+                id if id.contains("conv.mma") => 9e5,
+                id if id.contains("conv.direct") => 2e5,
+                id if id.contains("conv.wgmma") => 1e4,
+                id if id.contains("conv") => 8e5,
+                _ => 2e3,
+            };
+            candidate.samples = vec![ns; 3];
+        }
+        out.insert(key, entry);
+    }
+    out
+}
+
+/// Channels last alone make this layer slower, and only images with channels last can be padded.
+#[test]
+fn a_format_that_pays_with_padded_channels_alone_is_taken_on_cuda() {
+    let Some(backend) = cuda().unwrap() else { return };
+    let mut net = Network::new("window");
+    let x = net.add_input("x", TensorType::new(DType::F16, [1, 30, 5, 5])).unwrap();
+    let w = Rng::new(1).tensor_in(DType::F16, &[64, 30, 3, 3], -0.1, 0.1, 0);
+    let w = net.add_weights(None, w).unwrap();
+    let y = layer(&mut net, "conv", "conv", Attrs::new(), &[x, w]);
+    net.mark_output(y, "y").unwrap();
+    let mut cache = TimingCache::new();
+    let mut taken = Vec::new();
+    // Forms that a search does not come to have no times before the next one.
+    for _ in 0..4 {
+        let mut builder = Builder::new(backend.clone(), backend.targets().unwrap().remove(0));
+        builder.config = BuildConfig { samples: 1, estimate_limit: f64::INFINITY, ..BuildConfig::default() };
+        builder.cache = cache;
+        let built = builder.build(&net).unwrap();
+        cache = retimed(&builder.cache);
+        taken = built.considered.iter().filter(|c| c.taken).map(|c| c.rewrite).collect();
+    }
+    assert!(taken.contains(&"channels-last") && taken.contains(&"padded-channels"), "{taken:?}");
 }

@@ -42,6 +42,17 @@ pub enum Verdict {
     Refused(String),
 }
 
+impl Verdict {
+    /// Whether the rewrite is taken.
+    fn pays(&self) -> bool {
+        match *self {
+            Verdict::Timed { without, with } => with < without * (1.0 - GAIN),
+            Verdict::Direct | Verdict::Selectable => true,
+            Verdict::Hopeless(_) | Verdict::Refused(_) => false,
+        }
+    }
+}
+
 /// A rewrite that was considered, and what became of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Considered {
@@ -153,14 +164,34 @@ impl Search<'_, '_> {
         let layer = first.nodes().first().and_then(|&n| now.graph.get(n));
         let layer = layer.map_or(String::new(), |n| n.name.clone());
         let verdict = match &self.trial(now, first)? {
-            Some(one) => match self.compare(now, one)? {
-                Verdict::Refused(why) => Verdict::Refused(why),
-                Verdict::Selectable => Verdict::Selectable,
-                timed => self.directly(now, one).unwrap_or(timed),
-            },
+            Some(one) => self.judge(now, one, first)?,
             None => Verdict::Refused("the backend lacks a kernel for it".into()),
         };
         Ok(self.note(first.name(), layer, class.len(), verdict))
+    }
+
+    /// The verdict on a form. A format that does not pay alone is judged with the channels padded that it brings: a later decision pads
+    /// them.
+    fn judge(&mut self, now: &Formed, one: &Formed, site: &Rewrite) -> Result<Verdict, BuildError> {
+        let alone = self.weigh(now, one)?;
+        if alone.pays() || !matches!(site, Rewrite::ChannelsLast(_)) {
+            return Ok(alone);
+        }
+        let mut sets = padded(&one.graph, &self.cx);
+        sets.retain(|s| s.nodes().iter().any(|&n| now.graph.get(n).is_none()));
+        match self.trial_of(one, &sets)? {
+            Some(both) => Ok(Some(self.weigh(now, &both)?).filter(Verdict::pays).unwrap_or(alone)),
+            None => Ok(alone),
+        }
+    }
+
+    /// The verdict on one form in the place of another.
+    fn weigh(&mut self, now: &Formed, other: &Formed) -> Result<Verdict, BuildError> {
+        Ok(match self.compare(now, other)? {
+            Verdict::Refused(why) => Verdict::Refused(why),
+            Verdict::Selectable => Verdict::Selectable,
+            timed => self.directly(now, other).unwrap_or(timed),
+        })
     }
 
     /// The verdict where kernels that only reformat count more than time.
@@ -177,8 +208,17 @@ impl Search<'_, '_> {
     /// The graph with a rewrite at one site, to be looked at: large constants are not evaluated. `None` where the rewrite
     /// does not apply.
     fn trial(&self, now: &Formed, site: &Rewrite) -> Result<Option<Formed>, BuildError> {
+        self.trial_of(now, std::slice::from_ref(site))
+    }
+
+    /// A trial of several rewrites, of which some may not apply; `None` where none of them does.
+    fn trial_of(&self, now: &Formed, sites: &[Rewrite]) -> Result<Option<Formed>, BuildError> {
         let mut g = now.graph.clone();
-        if !site.apply(&mut g, &self.cx)? {
+        let mut changed = false;
+        for site in sites {
+            changed |= site.apply(&mut g, &self.cx)?;
+        }
+        if !changed {
             return Ok(None);
         }
         let work = self.cx.work.clone();
@@ -202,7 +242,7 @@ impl Search<'_, '_> {
     fn note(&mut self, rewrite: &'static str, layer: String, sites: usize, verdict: Verdict) -> bool {
         let (without_ns, with_ns, taken, why) = match verdict {
             Verdict::Timed { without, with } => {
-                let taken = with < without * (1.0 - GAIN);
+                let taken = Verdict::Timed { without, with }.pays();
                 let why = if taken { "faster" } else { "not faster" };
                 let finite = |ns: f64| Some(ns).filter(|ns| ns.is_finite());
                 (finite(without), finite(with), taken, why.to_owned())
