@@ -48,7 +48,7 @@ class Engines:
         """What `kiln bench` says of one engine."""
         if self.child is None or self.child.poll() is not None:
             call = [self.o.kiln, "bench", "-", "--json", "--inputs", "{}.inputs.npz", "--save-outputs", "{}.outputs.npz",
-                    *([] if self.o.backend == "cpu" else ["--no-transfers"]), "--warm-up", "20", "--iterations", "20", "--duration", str(self.o.seconds)]
+                    *(["--no-transfers"] if self.o.backend == "cuda" else []), "--warm-up", "20", "--iterations", "20", "--duration", str(self.o.seconds)]
             self.child = subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.child.stdin.write(path + "\n")
         self.child.stdin.flush()

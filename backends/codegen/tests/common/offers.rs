@@ -74,6 +74,8 @@ fn offers(
                 match offered {
                     Ok(found) => {
                         assert!(!found.is_empty(), "{what} neither offers nor a refusal");
+                        let names: BTreeSet<String> = found.iter().map(Tactic::id).collect();
+                        assert_eq!(names.len(), found.len(), "{what} tactics of one name");
                         for t in found {
                             let (id, estimate) = (t.id(), t.estimate_ns);
                             let _ = write!(text, " {id} {estimate:?} {} {};", t.workspace, t.note);
