@@ -24,13 +24,13 @@ template <class K> DEV void fault(const K& k, u32 input, u32 at, u32 low, u32 hi
 
 // The position along an axis of n elements that element `at` of an index input means, from the end if it is negative. One that is out
 // of range is recorded, and -1.
-template <class Place, class K, class Index> DEV Place checked(const K& k, u32 input, u32 at, Index v, u32 n) {
+template <class K, class Index> DEV Index checked(const K& k, u32 input, u32 at, Index v, u32 n) {
     const Index place = v < Index(0) ? v + Index(n) : v;
     if (place >= Index(0) && place < Index(n)) {
-        return Place(place);
+        return place;
     }
     fault(k, input, at, u32(v), u32(u64(i64(v)) >> 32), 0u - n, n - 1u);
-    return Place(-1);
+    return Index(-1);
 }
 
 template <class K> DEV void check_index(const K& k, u32 input, u32 at, u32 low, u32 high) {

@@ -58,7 +58,7 @@ template <u32 V, u32 TIMES, class K> DEV void gather_run(const K& k, u32 t) {
         const At base = by_strides<0u, At>(k, p, vector);
 #pragma unroll
         for (u32 j = 0u; j < V; j++) {
-            const i32 i = checked<i32>(k, 1u, vector * V + j, index[u][j], p.axis);
+            const Index i = checked(k, 1u, vector * V + j, index[u][j], p.axis);
             found[u][j] = Cell(0);
             if (i >= 0) {
                 found[u][j] = k.bx0[base + At(j * p.step) + At(u32(i)) * p.stride];

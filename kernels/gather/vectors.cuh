@@ -22,7 +22,7 @@ struct GatherVectorsParams {
 
 // The slice along the axis that index number `at` means; false if it is out of range.
 template <class K> DEV bool slice_of(const K& k, u32 at, typename K::At& slice) {
-    const i32 place = checked<i32>(k, 1u, at, k.x1(at), params<GatherVectorsParams>(k).axis);
+    const auto place = checked(k, 1u, at, k.x1(at), params<GatherVectorsParams>(k).axis);
     slice = typename K::At(place);
     return place >= 0;
 }

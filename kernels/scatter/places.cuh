@@ -55,7 +55,7 @@ template <class K> DEV u32 place_of(const K& k, const ScatterPlacesParams& p, u3
         u32 place = update - tuple * p.slice;
         for (u32 d = 0u; d < p.sizes.count; d++) {
             const u32 at = tuple * p.sizes.count + d;
-            const i32 i = checked<i32>(k, 1u, at, k.x1(at), item(k, p.sizes, d));
+            const i32 i = checked(k, 1u, at, k.x1(at), item(k, p.sizes, d));
             if (i < 0) {
                 return NOWHERE;
             }
@@ -63,7 +63,7 @@ template <class K> DEV u32 place_of(const K& k, const ScatterPlacesParams& p, u3
         }
         return place;
     } else {
-        const i32 i = checked<i32>(k, 1u, update, k.x1(update), p.size);
+        const i32 i = checked(k, 1u, update, k.x1(update), p.size);
         if (i < 0) {
             return NOWHERE;
         }

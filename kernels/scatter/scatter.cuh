@@ -38,7 +38,7 @@ template <class K> DEV void scatter_elements(const K& k, u32 t) {
     const u32 stride = item(k, p.strides, p.axis);
     for (u32 u = 0u; u < p.updates; u++) {
         const u32 at = index + u * step;
-        const i32 i = checked<i32>(k, 1u, at, k.x1(at), p.size);
+        const i32 i = checked(k, 1u, at, k.x1(at), p.size);
         if (i >= 0) {
             const u32 place = to + u32(i) * stride;
             k.emit0(place, k.combine(k.ry0(place), k.x2(at)));
@@ -54,7 +54,7 @@ template <class K> DEV void scatter_nd(const K& k, u32 t) {
         u32 place = t;
         bool inside = true;
         for (u32 d = 0u; d < depth; d++) {
-            const i32 i = checked<i32>(k, 1u, u * depth + d, k.x1(u * depth + d), item(k, p.sizes, d));
+            const i32 i = checked(k, 1u, u * depth + d, k.x1(u * depth + d), item(k, p.sizes, d));
             inside = inside && i >= 0;
             place += u32(max(i, 0)) * item(k, p.strides, d);
         }

@@ -83,7 +83,7 @@ template <class K> DEV void add_4_updates(const K& k, u32 t) {
         const u32 base = place_beside<K>(k, p, t * 4u);
 #pragma unroll
         for (u32 j = 0u; j < 4u; j++) {
-            const i32 i = checked<i32>(k, 1u, t * 4u + j, indices[j / EACH].v[j % EACH], p.size);
+            const i32 i = checked(k, 1u, t * 4u + j, indices[j / EACH].v[j % EACH], p.size);
             places[j] = i < 0 ? NOWHERE : base + j + u32(i) * p.stride;
         }
     }
