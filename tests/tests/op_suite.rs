@@ -1,6 +1,7 @@
 //! The op suite: one test for each backend, and the support matrix of the documentation.
 //!
-//! `KILN_OPS=add,conv` picks operators, `KILN_SAMPLE=9` one of nine of their problems.
+//! `KILN_OPS=add,conv` picks operators, `KILN_SAMPLE=9` one of nine of their problems, `KILN_TACTICS=tiled` tactics by a part of
+//! their names.
 //! `KILN_OP_SUITE=support` only asks what the backends offer. `KILN_POISON=1` also poisons memory outside of
 //! the arena (scratch memory, values of unknown size). `KILN_BLESS=1` writes `docs/support.md`.
 

@@ -6,12 +6,19 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 /// Features that kernels know, with their names in targets.
-const FEATURES: [(wgpu::Features, &str); 4] = [
+const FEATURES: [(wgpu::Features, &str); 5] = [
     (wgpu::Features::SHADER_F16, "f16"),
     (wgpu::Features::SHADER_INT64, "i64"),
     (wgpu::Features::SUBGROUP, "subgroup"),
+    (wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX, "cooperative_matrix"),
     (wgpu::Features::TIMESTAMP_QUERY, "timestamps"),
 ];
+
+/// Name in targets of the size of cooperative matrices.
+pub const PART_SIZE: &str = "cooperative_part";
+
+/// Name in targets of the number of threads of a subgroup, where all subgroups have as many.
+pub const SUBGROUP_SIZE: &str = "subgroup_size";
 
 /// Alignment of bindings: the greatest that WebGPU lets a device want.
 pub const ALIGNMENT: u64 = 256;
@@ -108,6 +115,15 @@ pub fn features(a: &wgpu::Adapter) -> wgpu::Features {
     a.features() & known
 }
 
+/// Rows and columns of the greatest square cooperative matrices of f16 that are summed in f32.
+fn part_size(a: &wgpu::Adapter) -> Option<u64> {
+    use wgpu::CooperativeScalarType::{F16, F32};
+    let square = |p: &wgpu::CooperativeMatrixProperties| p.m_size == p.n_size && p.n_size == p.k_size;
+    let all = a.cooperative_matrix_properties().into_iter();
+    let fits = all.filter(|p| square(p) && (p.ab_type, p.cr_type) == (F16, F32));
+    fits.map(|p| u64::from(p.m_size)).max()
+}
+
 fn target(a: &wgpu::Adapter) -> Target {
     let (info, limits, has) = (a.get_info(), a.limits(), a.features());
     let mut features: Vec<String> =
@@ -118,12 +134,16 @@ fn target(a: &wgpu::Adapter) -> Target {
     // Its kernels of attention store all scores.
     features.push("scores_in_memory".into());
     features.sort();
-    let numbers = BTreeMap::from([
+    let mut numbers = BTreeMap::from([
         ("shared_memory".to_owned(), u64::from(limits.max_compute_workgroup_storage_size)),
         ("workgroup_threads".to_owned(), u64::from(limits.max_compute_invocations_per_workgroup)),
         ("storage_buffers".to_owned(), u64::from(limits.max_storage_buffers_per_shader_stage)),
         ("max_buffer".to_owned(), limits.max_buffer_size),
     ]);
+    numbers.extend(part_size(a).map(|n| (PART_SIZE.to_owned(), n)));
+    if info.subgroup_min_size == info.subgroup_max_size {
+        numbers.insert(SUBGROUP_SIZE.to_owned(), u64::from(info.subgroup_min_size));
+    }
     Target {
         backend: "wgpu".into(),
         version: env!("CARGO_PKG_VERSION").into(),

@@ -72,6 +72,8 @@ impl Gpu {
             label: Some("kiln"),
             required_features: want,
             required_limits: adapter.limits(),
+            // SAFETY: kernels load and store cooperative matrices in workgroup memory only, within arrays of constant size.
+            experimental_features: unsafe { wgpu::ExperimentalFeatures::enabled() },
             ..Default::default()
         }))
         .map_err(|e| BackendError::DeviceLost(format!("{}: {e}", target.device)))?;

@@ -14,9 +14,11 @@ fn target(features: &[&str]) -> Target {
         driver: String::new(),
         features: features.iter().map(|f| (*f).to_owned()).collect(),
         numbers: BTreeMap::from([
-            ("shared_memory".into(), 32 << 10),
+            ("shared_memory".into(), 48 << 10),
             ("workgroup_threads".into(), 1024),
             ("storage_buffers".into(), 32),
+            ("cooperative_part".into(), 16),
+            ("subgroup_size".into(), 32),
         ]),
         memory: MemoryRules { alignment: 256, max_binding: 128 << 20, in_place: true, total: 0 },
         uuid: String::new(),
@@ -26,7 +28,11 @@ fn target(features: &[&str]) -> Target {
 
 fn validate(text: &str) -> Result<(), String> {
     let module = naga::front::wgsl::parse_str(text).map_err(|e| e.emit_to_string(text))?;
-    let capabilities = naga::valid::Capabilities::SHADER_INT64;
+    use naga::valid::Capabilities;
+    let capabilities = Capabilities::SHADER_INT64
+        | Capabilities::SHADER_FLOAT16
+        | Capabilities::SUBGROUP
+        | Capabilities::COOPERATIVE_MATRIX;
     naga::valid::Validator::new(naga::valid::ValidationFlags::all(), capabilities)
         .validate(&module)
         .map(drop)
@@ -35,7 +41,7 @@ fn validate(text: &str) -> Result<(), String> {
 
 #[test]
 fn every_text_is_valid() {
-    let target = target(&["i64"]);
+    let target = target(&["cooperative_matrix", "f16", "i64", "subgroup"]);
     let mut seen = BTreeSet::new();
     for def in kiln_ops::all() {
         for p in (def.problems)(&mut Rng::new(3)) {
@@ -59,6 +65,8 @@ fn every_text_is_valid() {
         }
     }
     assert!(seen.len() > 100, "only {} texts", seen.len());
+    let cooperative = seen.iter().filter(|t| t.contains("enable wgpu_cooperative_matrix;")).count();
+    assert!(cooperative > 10, "only {cooperative} texts of cooperative matrices");
 }
 
 #[test]

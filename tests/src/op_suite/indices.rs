@@ -2,7 +2,7 @@
 
 use super::guard::Guarded;
 use super::problems;
-use super::run::Subject;
+use super::run::{Subject, wanted};
 use kiln_backend::{BackendError, Context};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::{Elems, OpError, Tensor};
@@ -47,7 +47,7 @@ impl Subject {
         };
         let Some(device) = &self.device else { return Ok(()) };
         g.program.choose(&*self.backend, &self.target).map_err(text)?;
-        for tactic in tactics {
+        for tactic in tactics.into_iter().filter(wanted) {
             let name = tactic.id();
             let text = |e: BackendError| format!("by {name}: {e}");
             let blob = self.backend.compile(&region, &tactic, &self.target).map_err(text)?;

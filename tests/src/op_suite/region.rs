@@ -1,6 +1,6 @@
 //! A graph as one region, by every tactic.
 
-use super::run::Subject;
+use super::run::{Subject, wanted};
 use kiln_backend::{BackendError, Context, Program, Shapes, Tactic};
 use kiln_ir::{Graph, Tensor};
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ impl Subject {
         };
         self.backend.supports(&region, &self.target).map_err(|e| format!("tactics, and yet: {e}"))?;
         let Some(device) = &self.device else { return Ok(None) };
-        for tactic in tactics {
+        for tactic in tactics.into_iter().filter(wanted) {
             let name = tactic.id();
             let text = |e: BackendError| format!("by {name}: {e}");
             let blob = self.backend.compile(&region, &tactic, &self.target).map_err(text)?;

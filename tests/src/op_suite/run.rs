@@ -31,6 +31,11 @@ impl Mode {
     }
 }
 
+/// Whether a tactic is one of those that run: `KILN_TACTICS` is a part of their names.
+pub(super) fn wanted(tactic: &Tactic) -> bool {
+    std::env::var("KILN_TACTICS").map_or(true, |named| tactic.name.contains(&named))
+}
+
 /// A backend under test.
 pub struct Subject {
     pub(super) backend: Arc<dyn Backend>,
@@ -125,7 +130,7 @@ impl Subject {
         let compared = self.device.is_some() && !p.op.def().traits.random;
         let expected = compared.then(|| Expectation::new(&p.op, &p.inputs, self.latitude)).transpose();
         let expected = expected.map_err(Trouble::Failed)?;
-        for t in tactics {
+        for t in tactics.into_iter().filter(wanted) {
             let name = t.id();
             self.tactic(p, expected.as_ref(), &mut guarded, &region, t).map_err(|e| match e {
                 Trouble::Failed(why) => Trouble::Failed(format!("by {name}: {why}")),

@@ -1,6 +1,7 @@
-//! Convolutions: as products of matrices in tiles or blocks, packed products of bytes, and one thread an element.
+//! Convolutions: as products of cooperative matrices, in tiles or blocks, packed products of bytes, and one thread an element.
 
 use super::block::{block_body, block_of, block_tactics};
+use super::cooperative::{CooperativeTile, Lines};
 use super::cost::Work;
 use super::matmul::{bytes, times};
 use super::tile::{direct_tactic, launches, tile_body, tile_of, tile_tactics};
@@ -9,11 +10,21 @@ use kiln_codegen::conv::{WINDOWS, direct, hooks};
 use kiln_codegen::long::continued;
 use kiln_codegen::scalar::register;
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
-use kiln_codegen::window::{conv_params, groups};
+use kiln_codegen::window::{channels_last, conv_params, groups};
 use kiln_codegen::{Body, Grid, Kernel, Launch, Views};
 use kiln_ops::layout::Layout;
 
 pub const KERNELS: &[Kernel] = &[
+    Kernel {
+        name: "conv.cooperative",
+        ops: &["conv"],
+        epilogue: true,
+        views: Views::Framed,
+        side_results: false,
+        tactics: |site| many(site).and_then(|()| CooperativeTile::tactics(site, "conv.cooperative")),
+        source: cooperative_source,
+        launch: cooperative_launch,
+    },
     Kernel {
         name: "conv.tiled",
         ops: &["conv"],
@@ -95,6 +106,12 @@ fn geometry(cx: &Cx<'_>) -> Result<Geometry, BackendError> {
     Ok(Geometry { words: conv_params(cx)?.words()?, rows, cols, batch, depth, channels: k[1] })
 }
 
+fn cooperative_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let (g, t) = (geometry(cx)?, CooperativeTile::of(cx.tactic)?);
+    let groups = t.groups(g.rows, g.cols, g.batch);
+    launches(cx, Launch::map(0, g.words).on(Grid::Groups(groups)), g.depth, (t.k, t.cost()))
+}
+
 fn tiled_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (g, t) = (geometry(cx)?, tile_of(cx.tactic)?);
     let groups = t.groups(g.rows, g.cols, g.batch);
@@ -125,6 +142,12 @@ fn dot_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
 fn windowed(site: &Site<'_>, body: Body) -> Body {
     let files = body.files.iter().copied().chain([WINDOWS, "conv/product"]).collect();
     Body { files, ..body }.with(hooks(site))
+}
+
+fn cooperative_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
+    let last = channels_last(site);
+    let lines = Lines { a: true, b: last, by_columns: last };
+    Ok(windowed(site, CooperativeTile::of(t)?.body(site, ("conv/operands", [1, 0]), &lines)))
 }
 
 fn tiled_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {

@@ -31,6 +31,9 @@ fn busy(software: bool) -> usize {
     if software { 128 } else { 4096 }
 }
 
+/// Tiles below which a device has less to do than it could.
+const BUSY_TILES: usize = 128;
+
 impl Work {
     /// The products of the region's anchor, a convolution or product of matrices of known shapes.
     pub fn of(site: &Site<'_>) -> Option<Work> {
@@ -92,6 +95,14 @@ impl Work {
         let threads = groups * across * down;
         let idle = (busy(software) as f64 / threads.max(1) as f64).max(1.0);
         START_NS + self.padded(m, n) * (product + load * loads) * idle
+    }
+
+    /// Tiles of cooperative matrices. Software has no instructions for them.
+    pub fn cooperative_ns(&self, software: bool, (m, n): (usize, usize)) -> f64 {
+        let (product, _) = rates(software);
+        let groups = self.rows.div_ceil(m) * self.cols.div_ceil(n) * self.batch;
+        let idle = (BUSY_TILES as f64 / groups.max(1) as f64).max(1.0);
+        START_NS + self.padded(m, n) * product * if software { 4.0 } else { 0.02 * idle }
     }
 
     /// One thread an element, which finds where its operands lie each time.

@@ -1,9 +1,10 @@
-//! Matrix products: tiles of workgroup memory, blocks of registers, packed products of bytes, and one thread an element.
+//! Matrix products: cooperative matrices, tiles of workgroup memory, blocks of registers, packed products of bytes, and one thread an element.
 
 pub mod codes;
 pub mod det;
 
 use super::block::{RUN, block_body, block_of, block_tactics};
+use super::cooperative::{CooperativeTile, Lines};
 use super::cost::Work;
 use super::tile::{Tile, direct_tactic, launches, tile_body, tile_of, tile_tactics};
 use kiln_backend::{BackendError, Tactic};
@@ -12,11 +13,26 @@ use kiln_codegen::matmul::codes::factor;
 use kiln_codegen::matmul::{Product, naive, product};
 use kiln_codegen::rows::RowTile;
 use kiln_codegen::scalar::register;
-use kiln_codegen::site::{Cx, Site, unsupported};
+use kiln_codegen::site::{Cx, Site, op_error, unsupported};
 use kiln_codegen::{Body, Grid, Kernel, Launch, Views};
 use kiln_ir::DType;
 
 pub const KERNELS: &[Kernel] = &[
+    Kernel {
+        name: "matmul.cooperative",
+        ops: &["matmul"],
+        epilogue: true,
+        views: Views::Framed,
+        side_results: false,
+        tactics: |site| CooperativeTile::tactics(site, "matmul.cooperative"),
+        source: |site, t| {
+            let attrs = site.op()?.attrs();
+            let turned = |name| attrs.bool(name).map_err(op_error);
+            let lines = Lines { a: !turned("trans_a")?, b: turned("trans_b")?, by_columns: false };
+            Ok(CooperativeTile::of(t)?.body(site, ("matmul/operands", [0, 1]), &lines))
+        },
+        launch: cooperative_launch,
+    },
     Kernel {
         name: "matmul.tiled",
         ops: &["matmul"],
@@ -102,6 +118,13 @@ pub fn times(site: &Site<'_>, a: DType, b: DType) -> String {
 fn dot_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
     let (a, b) = bytes(site)?;
     Ok(block_body(site, "matmul/dot", "matmul_dot", block_of(t)?, "u32").with(times(site, a, b)))
+}
+
+fn cooperative_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let p = product(cx)?;
+    let t = CooperativeTile::of(cx.tactic)?;
+    let launch = Launch::map(0, p.params.words()?).on(Grid::Groups(t.groups(p.m, p.n, p.batch)));
+    launches(cx, launch, p.k, (t.k, t.cost()))
 }
 
 fn tiled_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {

@@ -4,6 +4,7 @@
 mod attention;
 mod block;
 mod conv;
+mod cooperative;
 mod cost;
 mod generate;
 mod lines;

@@ -21,6 +21,9 @@ pub fn piece_bytes(max_binding: u64) -> u64 {
     1 << max_binding.max(256).ilog2()
 }
 
+/// The cell of four neighbours of type f16.
+pub const QUAD: &str = "vec4<f16>";
+
 impl Array {
     /// The declaration of piece `p` at a binding; behind the last one the functions that choose among several.
     pub fn declare(&self, binding: usize, p: usize) -> String {
@@ -28,6 +31,11 @@ impl Array {
         let cell = if self.atomic { "atomic<u32>" } else { self.cell };
         let var = format!("@group(0) @binding({binding}) var<storage, read_write> {name}: array<{cell}>;\n");
         if self.pieces > 1 && last { var + &self.choosers() } else { var }
+    }
+
+    /// The array of packed f16, in cells of four of them.
+    pub fn of_quads(self) -> Array {
+        Array { cell: QUAD, shift: self.shift.saturating_sub(1), ..self }
     }
 
     fn piece(&self, p: usize) -> String {

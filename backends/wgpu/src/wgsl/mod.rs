@@ -150,11 +150,17 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
     let calls = |name: String| body.code.contains(&name) || files.iter().any(|f| f.contains(&name));
     let mut text = String::new();
     for (i, slot) in slots.iter().enumerate() {
-        text.push_str(&binding(site, body, i, *slot, free));
+        let quads = |k: usize| site.dtype(k) == Some(DType::F16) && calls(format!("quad{k}("));
+        text.push_str(&binding(site, body, i, *slot, (free, &quads, calls("&scratch[".into()))));
         if let Slot::Input(k, 0) = *slot {
             if calls(format!("near{k}(")) {
                 let value = near(&format!("x{k}"), site.dtype(k));
                 text += &site.function(&format!("near{k}"), &[("at", "u32")], "i32", &value);
+            }
+            if quads(k) {
+                let cells = array(site, format!("bx{k}"), site.bound(k), DType::F16, false).of_quads();
+                let (cell, quad) = (cells.get("at / 4u"), cells.cell);
+                let _ = writeln!(text, "fn quad{k}(at: u32) -> {quad} {{ return {cell}; }}");
             }
             if calls(format!("w{k}(")) {
                 let t = site.dtype(k).unwrap_or(DType::F32);
@@ -169,6 +175,9 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
     if free {
         for (j, t) in site.stored().into_iter().enumerate() {
             text.push_str(&emit(site, j, t));
+            if calls(format!("emit_four{j}(")) {
+                text.push_str(&emit_four(site, j, t));
+            }
             if calls(format!("put_word{j}(")) {
                 let store = out_array(site, j, true).set("at", &format!("bitcast<{}>(w)", types::cell(t)));
                 let _ = writeln!(text, "fn put_word{j}(at: u32, w: u32) {{ {store} }}");
@@ -203,10 +212,24 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
         }
     }
     let head = format!("// kiln {} {}\n", slots.len(), names.join(" "));
-    Ok(head + &link::needed_by(&text, &body.files, &names)? + &text)
+    let linked = link::needed_by(&text, &body.files, &names)?;
+    let used = |word: &&(&str, &str)| [&linked, &text].iter().any(|t| t.contains(word.0));
+    let enables: String = ENABLED.iter().filter(used).map(|(_, e)| format!("enable {e};\n")).collect();
+    Ok(head + &enables + &linked + &text)
 }
 
-fn binding(site: &Site<'_>, body: &Body, i: usize, slot: Slot, free: bool) -> String {
+/// Extensions of the language by what texts contain that need them.
+const ENABLED: [(&str, &str); 2] = [("<f16", "f16"), ("coop_mat", "wgpu_cooperative_matrix")];
+
+/// The declaration of a binding with the functions that load from it. `free` says whether threads store where they like, `quads`
+/// which inputs are bound as vectors of four f16, `combined` whether scratch memory is written by atomics.
+fn binding(
+    site: &Site<'_>,
+    body: &Body,
+    i: usize,
+    slot: Slot,
+    (free, quads, combined): (bool, &dyn Fn(usize) -> bool, bool),
+) -> String {
     let var = |access: &str, name: &str, ty: &str| {
         format!("@group(0) @binding({i}) var<storage, {access}> {name}: array<{ty}>;\n")
     };
@@ -218,12 +241,13 @@ fn binding(site: &Site<'_>, body: &Body, i: usize, slot: Slot, free: bool) -> St
     };
     match slot {
         Slot::Args => var("read", "args", "u32"),
-        Slot::Scratch => var(rw, "scratch", "u32"),
+        Slot::Scratch => var(rw, "scratch", if combined { "atomic<u32>" } else { "u32" }),
         Slot::Sizes => var(rw, "sizes", "u32"),
         Slot::Faults => var(rw, "faults", "atomic<u32>"),
         Slot::Input(k, p) => {
             let t = site.dtype(k).unwrap_or(DType::F32);
             let from = array(site, format!("bx{k}"), site.bound(k), t, false);
+            let from = if quads(k) { from.of_quads() } else { from };
             match body.view_words(site, k).filter(|_| p + 1 == from.pieces) {
                 Some(before) => {
                     tensor(from, p, format!("lying{k}"), t) + &view(k, site.rank(k).unwrap_or(0), before, t)
@@ -331,6 +355,34 @@ fn emit(site: &Site<'_>, j: usize, t: DType) -> String {
         text += &storing(site, &format!("emitted0(at: u32, v: {of})"), value);
     }
     text
+}
+
+/// `fn emit_four<j>(at: u32, v: vec4<value>)`: finishes and stores four neighbours. Where they fill words, these are stored whole.
+fn emit_four(site: &Site<'_>, j: usize, t: DType) -> String {
+    let fused = site.fused.is_some() && j == 0;
+    let value = |c: u32| match fused {
+        true => format!("finish(at + {c}u, v[{c}])"),
+        false => format!("v[{c}]"),
+    };
+    let (n, bits) = (types::lanes(t), t.bits());
+    let mut whole = String::new();
+    if n <= 4 && !(site.insert.is_some() && j == 0) {
+        for word in 0..4 / n {
+            let lane = |k: u32| format!("({} << {}u)", encode(t, &value(word * n + k)), k * bits);
+            let cell = match n {
+                1 => value(word),
+                _ => (0..n).map(lane).collect::<Vec<_>>().join(" | "),
+            };
+            let _ = writeln!(
+                whole,
+                "        {}",
+                out_array(site, j, true).set(&format!("at / {n}u + {word}u"), &cell)
+            );
+        }
+        whole = format!("    if (at % {n}u == 0u) {{\n{whole}        return;\n    }}\n");
+    }
+    let each: String = (0..4).map(|c| format!("    emit{j}(at + {c}u, v[{c}]);\n")).collect();
+    format!("fn emit_four{j}(at: u32, v: vec4<{}>) {{\n{whole}{each}}}\n", register(site.out_dtype(j)))
 }
 
 /// The place of element `at` of a stored output.

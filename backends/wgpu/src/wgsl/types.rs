@@ -1,6 +1,6 @@
 //! Storage of element types in WGSL buffers, and their types in registers.
 
-use super::array::Array;
+use super::array::{Array, QUAD};
 use kiln_codegen::scalar::register;
 use kiln_ir::DType;
 
@@ -50,6 +50,9 @@ pub fn loader(name: &str, from: &Array, t: DType) -> String {
     let n = lanes(t);
     if n == 1 {
         return format!("fn {name}(at: u32) -> {r} {{ return {}; }}\n", from.get("at"));
+    }
+    if from.cell == QUAD {
+        return format!("fn {name}(at: u32) -> {r} {{ return f32({}[at % 4u]); }}\n", from.get("at / 4u"));
     }
     let word = from.get(&format!("at / {n}u"));
     let value = decode(t, "w", &format!("(at % {n}u)"));

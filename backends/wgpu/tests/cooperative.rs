@@ -1,0 +1,101 @@
+//! Products and convolutions by cooperative matrices beside the oracle: whole and broken quads, turned operands, batches, groups.
+#![allow(
+    clippy::print_stdout,
+    clippy::panic,
+    reason = "a test that is skipped says so, one that fails says of what"
+)]
+
+use kiln_backend::compare::{Latitude, check};
+use kiln_backend::{Backend, BackendError, Device, Program, Target};
+use kiln_backend_wgpu::{Wgpu, text_of};
+use kiln_ir::problem::Rng;
+use kiln_ir::{Attrs, DType, Op, Tensor};
+use std::sync::Arc;
+
+/// The first device that has cooperative matrices, or `None` with a line that says why there is none.
+fn device() -> Option<(Arc<dyn Device>, Target)> {
+    let targets = Wgpu.targets().map_err(|e| println!("skipped: {e}")).ok()?;
+    let Some(target) = targets.into_iter().find(|t| t.numbers.contains_key("cooperative_part")) else {
+        println!("skipped: no device has cooperative matrices");
+        return None;
+    };
+    Some((Wgpu.open(&target).expect("the target opens"), target))
+}
+
+fn run(device: &dyn Device, program: Program, given: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
+    let program = Arc::new(program);
+    let shapes = Arc::new(program.shapes(given)?);
+    let mut cx = device.load(program)?.context()?;
+    cx.enqueue(given, &shapes)?;
+    cx.outputs()
+}
+
+/// Runs an operator of f16 by every tile, and compares with the oracle.
+fn agree(name: &str, attrs: Attrs, shapes: &[&[usize]]) {
+    let Some((device, target)) = device() else { return };
+    let op = Op::new(name, attrs).expect("an operator");
+    let tensor = |(k, s): (usize, &&[usize])| Some(Rng::new(k as u64).tensor(DType::F16, s));
+    let inputs: Vec<Option<Tensor>> = shapes.iter().enumerate().map(tensor).collect();
+    let (program, given) = Program::single(&op, &inputs).expect(name);
+    let region = program.region(&program.steps[0]).expect("a region");
+    let tactics = Wgpu.tactics(&region, &target).expect("tactics");
+    let mut ran = 0;
+    for tactic in tactics.into_iter().filter(|t| t.name.ends_with(".cooperative")) {
+        let mut program = program.clone();
+        program.steps[0].blob = Wgpu.compile(&region, &tactic, &target).expect("a text").into();
+        program.steps[0].tactic = tactic.clone();
+        let text = || text_of(program.steps[0].blob.as_slice()).expect("a text");
+        let what = format!("{name} {shapes:?}, {}", tactic.id());
+        let found = run(device.as_ref(), program.clone(), &given).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let verdict = check(&op, &inputs, &found, Latitude { flush: true, ..Latitude::default() });
+        assert!(verdict.is_ok(), "{what}: {}\n{}", verdict.expect_err("it differs"), text());
+        ran += 1;
+    }
+    assert!(ran > 0, "{name}: no tactic ran");
+}
+
+fn product(trans_a: bool, trans_b: bool, a: &[usize], b: &[usize]) {
+    agree("matmul", Attrs::new().with("trans_a", trans_a).with("trans_b", trans_b), &[a, b]);
+}
+
+#[test]
+fn products_of_whole_quads() {
+    product(false, false, &[72, 100], &[100, 140]);
+    product(false, true, &[132, 64], &[68, 64]);
+    product(true, false, &[36, 64], &[36, 132]);
+    product(true, true, &[36, 64], &[132, 36]);
+}
+
+#[test]
+fn products_of_broken_quads() {
+    product(false, false, &[65, 47], &[47, 131]);
+    product(false, true, &[129, 33], &[66, 33]);
+    product(true, false, &[35, 63], &[35, 129]);
+    product(true, true, &[35, 63], &[129, 35]);
+}
+
+#[test]
+fn products_of_batches_and_vectors() {
+    product(false, false, &[3, 1, 20, 24], &[5, 24, 36]);
+    product(false, true, &[2, 7, 10], &[2, 9, 10]);
+    product(false, false, &[40], &[40, 36]);
+    product(false, false, &[3, 12, 40], &[40]);
+    product(false, false, &[5, 0], &[0, 36]);
+}
+
+#[test]
+fn convolutions() {
+    for layout in ["linear", "channels_last"] {
+        let last = layout == "channels_last";
+        let turned = |c: usize, s: [usize; 2], n: usize| match last {
+            true => vec![n, s[0], s[1], c],
+            false => vec![n, c, s[0], s[1]],
+        };
+        for (channels, outputs, groups) in [(8, 72, 1), (5, 9, 1), (16, 24, 2), (64, 136, 1)] {
+            let attrs = Attrs::new().with("groups", groups as i64).with("pads", vec![1i64, 0, 1, 2]);
+            let attrs = attrs.with("strides", vec![1i64, 2]).with("layout", layout);
+            let (x, w) = (turned(channels, [9, 13], 2), turned(channels / groups, [3, 3], outputs));
+            agree("conv", attrs.clone(), &[&x, &w, &[outputs]]);
+        }
+    }
+}
