@@ -92,6 +92,8 @@ struct Place {
     cell: u32,
     reset: u32,
     row: u32,
+    // The input's number, and its first element.
+    step: u32,
     x: u32,
     y: u32,
     runs: bool,
@@ -116,7 +118,8 @@ fn place(p: RecurrentParams, sequence: u32, k: u32) -> Place {
     s.runs = k < len;
     let backward = s.d == 1u || p.backward == 1u;
     let t = select(k, len - 1u - k, backward && s.runs);
-    s.x = select(t * p.batch + b, b * p.steps + t, p.batch_first == 1u) * p.inputs;
+    s.step = select(t * p.batch + b, b * p.steps + t, p.batch_first == 1u);
+    s.x = s.step * p.inputs;
     s.y = select((t * dirs + s.d) * p.batch + b, (b * p.steps + t) * dirs + s.d, p.batch_first == 1u) * hidden;
     return s;
 }

@@ -33,6 +33,7 @@ pub const OWN: &[&[Kernel]] = &[
     matmul::det::KERNELS,
     norm::KERNELS,
     recurrent::KERNELS,
+    recurrent::steps::KERNELS,
     reduce::KERNELS,
     select::KERNELS,
     select::nms::KERNELS,

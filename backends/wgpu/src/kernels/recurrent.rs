@@ -1,5 +1,7 @@
 //! Recurrences: a workgroup for each sequence and direction.
 
+pub mod steps;
+
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::recurrent::{body, sizes};
 use kiln_codegen::site::{Cx, Site, unsupported};

@@ -1,0 +1,99 @@
+//! Recurrences step by step, a launch each, by all workgroups together. Products of inputs are made in front of the steps at once.
+
+use crate::kernels::tile::{TILES, Tile, launches, tile_body};
+use kiln_backend::{BackendError, Tactic};
+use kiln_codegen::recurrent::{body, sizes};
+use kiln_codegen::site::{Cx, Site, op_error, unsupported};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch};
+use kiln_ir::Op;
+use kiln_ops::recurrent::{GRU, LSTM};
+
+pub const KERNELS: &[Kernel] =
+    &[Kernel { tactics, ..Kernel::alone("recurrent.steps", &["rnn", "gru", "lstm"], source, launch) }];
+
+/// The most steps: each is a launch.
+const MOST_STEPS: usize = 4096;
+
+/// Nanoseconds of a step.
+const STEP_NS: f64 = 8000.0;
+
+/// Threads of a workgroup that makes a step, and the elements of a state and the sequences that it makes.
+const THREADS: u32 = 256;
+const UNITS: usize = 8;
+const TOGETHER: usize = 8;
+
+/// The tile of products of inputs.
+const TILE: Tile = TILES[0];
+
+/// Gates of an operator.
+fn gates(op: &Op) -> usize {
+    match op.id() {
+        LSTM => 4,
+        GRU => 3,
+        _ => 1,
+    }
+}
+
+/// Bytes of scratch memory: three numbers of each element of a state, and the products of inputs.
+fn bytes(sequences: usize, hidden: usize, steps: usize, gates: usize) -> u64 {
+    let elements = sequences.saturating_mul(hidden).saturating_mul(3 + steps.saturating_mul(gates));
+    (elements as u64).saturating_mul(4)
+}
+
+fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
+    let op = site.op()?;
+    if op.is(GRU) && !op.attrs().bool("linear_before_reset").map_err(op_error)? {
+        return unsupported("a reset in front of products: a step needs the whole state that it resets");
+    }
+    let dims = |i: usize| site.input(i).and_then(|v| site.graph.ty(v).static_dims());
+    let (Some(x), Some(r)) = (dims(0), dims(2)) else {
+        return unsupported("products of inputs whose number is not known");
+    };
+    let (&[a, b, _], &[directions, _, hidden]) = (&x[..], &r[..]) else {
+        return unsupported(format!("inputs of {} dimensions", x.len()));
+    };
+    let batch_first = op.attrs().int("layout").map_err(op_error)? == 1;
+    let (steps, batch) = if batch_first { (b, a) } else { (a, b) };
+    let (bytes, most) = (bytes(directions * batch, hidden, steps, gates(op)), site.target.memory.max_binding);
+    if steps > MOST_STEPS || bytes > most {
+        return unsupported(format!(
+            "{steps} launches and {bytes} bytes for products of inputs; {MOST_STEPS} and {most} are possible"
+        ));
+    }
+    let estimate_ns = (!site.target.has("software")).then_some(STEP_NS * (steps + 2) as f64);
+    Ok(vec![Tactic { estimate_ns, ..Tactic::plain("recurrent.steps") }])
+}
+
+fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
+    let inputs = tile_body(site, "recurrent/inputs", "recur_inputs", TILE);
+    let around = ["recur_start", "recur_finish"].map(Entry::threads);
+    let entries = inputs.entries.into_iter().chain(around).chain([Entry::blocks("recur_step", THREADS)]);
+    let all = body(site, entries.collect())?;
+    let files = ["recurrent/steps"].into_iter().chain(inputs.files).chain(all.files.iter().copied());
+    Ok(Body { files: files.collect(), ..all }.with(inputs.code))
+}
+
+/// Numbers of the entry points.
+const INPUTS: usize = 0;
+const START: usize = 1;
+const FINISH: usize = 2;
+const STEP: usize = 3;
+
+fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let (s, gates) = (sizes(cx)?, gates(cx.op()?));
+    let directions = cx.shape(2)?[0];
+    let (sequences, words) = (s.sequences as usize, s.params.words()?);
+    let batch = sequences.checked_div(directions).unwrap_or(0);
+    let scratch = bytes(sequences, s.hidden, s.steps, gates);
+    let of = |entry, grid| Launch::map(entry, words.clone()).on(grid).scratch(scratch);
+    let elements = Grid::Threads(s.sequences * s.hidden as u64);
+    let mut all = vec![of(START, elements).span(0, 1)?];
+    let tiles = TILE.groups(s.steps * batch, gates * s.hidden, directions);
+    all.extend(launches(cx, of(INPUTS, Grid::Groups(tiles)), s.inputs, (TILE.k, TILE.cost() + 3))?);
+    let groups = s.hidden.div_ceil(UNITS) * batch.div_ceil(TOGETHER) * directions;
+    for k in 0..s.steps {
+        all.push(of(STEP, Grid::Groups(groups as u64)).span(k, k + 1)?);
+    }
+    all.push(of(FINISH, elements).span(s.steps, s.steps + 1)?);
+    Ok(all)
+}
