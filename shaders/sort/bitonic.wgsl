@@ -1,6 +1,6 @@
-// Sorting by bitonic networks: a launch for each step, a thread for each pair. `before(row, a, b)` orders the sorted_count()
-// numbers of a row, of which scratch[row * sorted_width() + place] has those in order; the width is a power of two, and what lies
-// beyond the count comes last.
+// Sorting by bitonic networks. `before(row, a, b)` orders the sorted_count() numbers of a row, of which scratch[row * sorted_width() +
+// place] has those in order; the width is a power of two, and what lies beyond the count comes last. A workgroup sorts a run of
+// numbers in its own memory. Runs that are longer take a launch for each step of pairs far apart, a thread for each pair.
 
 @compute @workgroup_size(64)
 fn number_all(
@@ -44,6 +44,85 @@ fn sort_step(
     if (goes_before(row, b, a) == upward) {
         scratch[at] = b;
         scratch[at + lo()] = a;
+    }
+}
+
+// Numbers of a run.
+var<workgroup> run_numbers: array<u32, 2048>;
+
+// Orders the pairs 2^shift apart among `size` numbers of a run whose first one is at `first`; lists of `list` numbers go upward and
+// downward in turn.
+fn order_pairs(row: u32, first: u32, size: u32, shift: u32, list: u32, lane: u32) {
+    let apart = 1u << shift;
+    for (var p = lane; p < size / 2u; p += 256u) {
+        let i = ((p >> shift) << (shift + 1u)) + (p & (apart - 1u));
+        let a = run_numbers[i];
+        let b = run_numbers[i + apart];
+        let upward = ((first + i) & list) == 0u;
+        if (goes_before(row, b, a) == upward) {
+            run_numbers[i] = b;
+            run_numbers[i + apart] = a;
+        }
+    }
+    workgroupBarrier();
+}
+
+// Sorts the `size` numbers of a run: lists of two, of four and so on.
+fn order_run(row: u32, first: u32, size: u32, lane: u32) {
+    workgroupBarrier();
+    for (var n = 1u; (1u << n) <= size; n++) {
+        for (var shift = n; shift > 0u; shift--) {
+            order_pairs(row, first, size, shift - 1u, 1u << n, lane);
+        }
+    }
+}
+
+// Sorts runs of lo() numbers, upward and downward in turn.
+@compute @workgroup_size(256)
+fn sort_runs(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) blocks: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let block = block_of(id, blocks);
+    if (block >= grid()) {
+        return;
+    }
+    let width = sorted_width();
+    let row = block / (width / lo());
+    let first = block % (width / lo()) * lo();
+    for (var i = lane; i < lo(); i += 256u) {
+        run_numbers[i] = first + i;
+    }
+    order_run(row, first, lo(), lane);
+    for (var i = lane; i < lo(); i += 256u) {
+        scratch[row * width + first + i] = run_numbers[i];
+    }
+}
+
+// Makes the last steps of lists of hi() numbers, of pairs less than lo() apart.
+@compute @workgroup_size(256)
+fn sort_ends(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) blocks: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let block = block_of(id, blocks);
+    if (block >= grid()) {
+        return;
+    }
+    let width = sorted_width();
+    let row = block / (width / lo());
+    let first = block % (width / lo()) * lo();
+    for (var i = lane; i < lo(); i += 256u) {
+        run_numbers[i] = scratch[row * width + first + i];
+    }
+    workgroupBarrier();
+    for (var shift = firstTrailingBit(lo()); shift > 0u; shift--) {
+        order_pairs(row, first, lo(), shift - 1u, hi(), lane);
+    }
+    for (var i = lane; i < lo(); i += 256u) {
+        scratch[row * width + first + i] = run_numbers[i];
     }
 }
 

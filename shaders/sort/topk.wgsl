@@ -5,6 +5,8 @@ struct SortedTopkParams {
     width: u32,
     inner: u32,
     kept: u32,
+    words: u32,
+    first: u32,
 }
 
 fn sorted_topk_params() -> SortedTopkParams {
@@ -13,6 +15,8 @@ fn sorted_topk_params() -> SortedTopkParams {
         word(1u),
         word(2u),
         word(3u),
+        word(4u),
+        word(5u),
     );
 }
 
@@ -63,6 +67,46 @@ fn before(row: u32, a: u32, b: u32) -> bool {
     return precedes(x0(element_at(row, a)), x0(element_at(row, b)));
 }
 
+// Sorts runs of the lo() numbers of a list, and keeps the first ones of each as the next list. List hi() is that of all elements for 0;
+// the others take turns in scratch memory.
+@compute @workgroup_size(256)
+fn sort_heads(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) blocks: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let block = block_of(id, blocks);
+    if (block >= grid()) {
+        return;
+    }
+    let p = sorted_topk_params();
+    let runs = (lo() + 2047u) / 2048u;
+    let row = block / runs;
+    let run = block % runs;
+    let base = row * p.words;
+    let size = min(lo() - run * 2048u, 2048u);
+    // A power of two of numbers; those that are none come last.
+    let whole = select(2048u, 1u << (32u - countLeadingZeros(size - 1u)), size < 2048u);
+    for (var i = lane; i < whole; i += 256u) {
+        var number = p.count + i;
+        if (i < size) {
+            number = run * 2048u + i;
+            if (hi() > 0u) {
+                number = scratch[base + (hi() - 1u) % 2u * (p.words / 2u) + number];
+            }
+        }
+        run_numbers[i] = number;
+    }
+    order_run(row, 0u, whole, lane);
+    for (var i = lane; i < p.kept; i += 256u) {
+        var number = p.count + i;
+        if (i < whole) {
+            number = run_numbers[i];
+        }
+        scratch[base + hi() % 2u * (p.words / 2u) + run * p.kept + i] = number;
+    }
+}
+
 // Takes an element of the result from sorted lines.
 @compute @workgroup_size(64)
 fn take(
@@ -76,12 +120,25 @@ fn take(
     }
     let p = sorted_topk_params();
     let row = t / (p.kept * p.inner) * p.inner + t % p.inner;
-    let i = scratch[row * p.width + t / p.inner % p.kept];
+    let i = scratch[row * p.words + p.first + t / p.inner % p.kept];
     emit0(t, x0(element_at(row, i)));
     emit1(t, i64(i32(i)));
 }
 
-// Stand-ins for what a generated module defines.
+// Stand-ins for what a generated module and the file of networks define.
+
+var<workgroup> run_numbers: array<u32, 2048>;
+
+fn order_run(row: u32, first: u32, size: u32, lane: u32) {
+}
+
+fn lo() -> u32 {
+    return 1u;
+}
+
+fn hi() -> u32 {
+    return 0u;
+}
 
 fn word(k: u32) -> u32 {
     return k;

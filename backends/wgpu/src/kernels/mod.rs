@@ -13,12 +13,13 @@ mod matmul;
 mod norm;
 mod recurrent;
 mod reduce;
+mod scatter;
 mod select;
 mod softmax;
 mod sort;
 mod tile;
 
-use kiln_codegen::{Kernel, cast, gather, pointwise, sample, scatter, shape, signal, slice, text, transpose};
+use kiln_codegen::{Kernel, cast, gather, pointwise, sample, shape, signal, slice, text, transpose};
 
 /// Kernels of this backend alone.
 #[rustfmt::skip]
@@ -35,6 +36,7 @@ pub const OWN: &[&[Kernel]] = &[
     recurrent::KERNELS,
     recurrent::steps::KERNELS,
     reduce::KERNELS,
+    scatter::KERNELS,
     select::KERNELS,
     select::nms::KERNELS,
     select::unique::KERNELS,
@@ -58,7 +60,7 @@ pub const SHARED: &[&[Kernel]] = &[
     kiln_codegen::reduce::argreduce::KERNELS,
     kiln_codegen::reduce::cumulative::KERNELS,
     sample::KERNELS,
-    scatter::KERNELS,
+    kiln_codegen::scatter::KERNELS,
     shape::KERNELS,
     signal::KERNELS,
     slice::KERNELS,

@@ -11,26 +11,56 @@ pub const KERNELS: &[Kernel] = &[Kernel::of("topk", &["topk"], source, launch)];
 pub const FILE: &str = "sort/bitonic";
 
 /// Its entries, which come first in a body.
-pub const ENTRIES: [Entry; 2] = [Entry::threads("number_all").silent(), Entry::threads("sort_step").silent()];
+pub const ENTRIES: [Entry; 4] = [
+    Entry::threads("number_all").silent(),
+    Entry::threads("sort_step").silent(),
+    Entry::blocks("sort_runs", THREADS as u32).silent(),
+    Entry::blocks("sort_ends", THREADS as u32).silent(),
+];
+
+/// Threads of a workgroup that sorts a run, and the most numbers of a run.
+const THREADS: usize = 256;
+const RUN: usize = 2048;
 
 /// Words of scratch memory of a row of `n` elements.
 pub fn width(n: usize) -> usize {
     n.next_power_of_two()
 }
 
-/// Launches that sort `rows` rows of `n` numbers.
-pub fn launches(words: &[u32], rows: usize, n: usize) -> Result<Vec<Launch>, BackendError> {
+/// Iterations of a thread that sorts a run, where a comparison takes `cost`.
+fn run_cost(run: usize, cost: usize) -> usize {
+    let steps = (run.ilog2() * (run.ilog2() + 3) / 2) as usize;
+    (steps + 4) * (1 + (run / 2).div_ceil(THREADS).saturating_mul(1 + 2 * cost))
+}
+
+/// Launches that sort `rows` rows of `n` numbers, of which a comparison takes `cost` iterations.
+pub fn launches(
+    cx: &Cx<'_>,
+    words: &[u32],
+    (rows, n): (usize, usize),
+    cost: usize,
+) -> Result<Vec<Launch>, BackendError> {
     let width = width(n);
-    let on = |entry, threads: usize| Launch::map(entry, words.to_vec()).on(Grid::Threads(threads as u64));
-    let mut out = vec![on(0, rows * width)];
-    let mut run = 2;
-    while run <= width {
-        let mut apart = run / 2;
-        while apart > 0 {
-            out.push(on(1, rows * width / 2).span(apart, run)?);
+    let run = width.min(RUN);
+    let all = |entry, threads: usize| Launch::map(entry, words.to_vec()).on(Grid::Threads(threads as u64));
+    let runs =
+        |entry| Launch::map(entry, words.to_vec()).on(Grid::Groups((rows as u64) * (width / run) as u64));
+    let by_runs = run_cost(run, cost) <= cx.rounds;
+    let mut out = match by_runs {
+        true => vec![runs(2).span(run, run)?],
+        false => vec![all(0, rows * width)],
+    };
+    let mut list = if by_runs { 2 * run } else { 2 };
+    while list <= width {
+        let mut apart = list / 2;
+        while apart >= if by_runs { run } else { 1 } {
+            out.push(all(1, rows * width / 2).span(apart, list)?);
             apart /= 2;
         }
-        run *= 2;
+        if by_runs {
+            out.push(runs(3).span(run, list)?);
+        }
+        list *= 2;
     }
     Ok(out)
 }
@@ -46,36 +76,68 @@ kiln_codegen::params! {
         inner: u32,
         /// Elements of a line of the result.
         kept: u32,
+        /// Words of scratch memory of a line.
+        words: u32,
+        /// The first of those that say which elements are kept.
+        first: u32,
     }
 }
 
 fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
-    let entries = ENTRIES.into_iter().chain([Entry::threads("rank"), Entry::threads("take")]).collect();
+    let own = [
+        Entry::threads("rank"),
+        Entry::threads("take"),
+        Entry::blocks("sort_heads", THREADS as u32).silent(),
+    ];
     Ok(Body {
         code: precedes(site)?,
         files: vec!["sort/topk", FILE],
-        entries,
+        entries: ENTRIES.into_iter().chain(own).collect(),
         scratch: true,
         ..Body::default()
     })
 }
 
-/// Lines of more elements are sorted.
-const RANKED: usize = 4096;
+/// Positions of entries: those that sort come first.
+const RANK: usize = ENTRIES.len();
+const TAKE: usize = RANK + 1;
+const HEADS: usize = TAKE + 1;
+
+/// Elements of a line are compared with each other up to so many.
+const RANKED: usize = 64;
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (x, out) = (cx.shape(0)?, cx.out_shape(0)?);
     let axis = cx.axis(x.len())?;
-    let (n, count) = (x[axis], x.iter().product::<usize>());
+    let (n, kept, count) = (x[axis], out[axis], x.iter().product::<usize>());
+    let taken = out.iter().product::<usize>() as u64;
+    if taken == 0 {
+        return Ok(Vec::new());
+    }
     let inner = x[axis + 1..].iter().product();
-    let w = SortedTopkParams { count: n, width: width(n), inner, kept: out[axis] }.words()?;
-    if n <= RANKED.min(cx.rounds) {
-        return Ok(vec![Launch::map(2, w).on(Grid::Threads(count as u64))]);
+    let p = SortedTopkParams { count: n, width: width(n), inner, kept, words: width(n), first: 0 };
+    let heads = (kept <= RUN / 2 || n <= RUN) && run_cost(RUN, 0) <= cx.rounds;
+    if n <= cx.rounds && (n <= RANKED || !heads && n <= RUN) {
+        return Ok(vec![Launch::map(RANK, p.words()?).on(Grid::Threads(count as u64))]);
     }
     let rows = count / n;
-    let mut all = launches(&w, rows, n)?;
-    let taken = out.iter().product::<usize>() as u64;
-    all.push(Launch::map(3, w).on(Grid::Threads(taken)));
-    let bytes = (rows * width(n)) as u64 * 4;
+    let (mut all, p) = if heads { heads_of(p, rows)? } else { (launches(cx, &p.words()?, (rows, n), 0)?, p) };
+    all.push(Launch::map(TAKE, p.words()?).on(Grid::Threads(taken)));
+    let bytes = (rows * p.words) as u64 * 4;
     Ok(all.into_iter().map(|l| l.scratch(bytes)).collect())
+}
+
+/// Launches that sort runs of lines and keep the first numbers of each, until a line is one run.
+fn heads_of(p: SortedTopkParams, rows: usize) -> Result<(Vec<Launch>, SortedTopkParams), BackendError> {
+    let half = p.count.div_ceil(RUN) * p.kept;
+    let lists = std::iter::successors(Some(p.count), |n| (*n > RUN).then(|| n.div_ceil(RUN) * p.kept));
+    let lists: Vec<usize> = lists.collect();
+    let p = SortedTopkParams { words: 2 * half, first: (lists.len() - 1) % 2 * half, ..p };
+    let words = p.words()?;
+    let launch = |(level, &list): (usize, &usize)| {
+        let groups = Grid::Groups((rows * list.div_ceil(RUN)) as u64);
+        Launch::map(HEADS, words.clone()).on(groups).span(list, level)
+    };
+    let all = lists.iter().enumerate().map(launch).collect::<Result<Vec<_>, _>>()?;
+    Ok((all, p))
 }

@@ -68,7 +68,7 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
         score: p.score,
     };
     let mut w = candidates.words()?;
-    let mut first = sort::launches(&w, rows, p.boxes)?;
+    let mut first = sort::launches(cx, &w, (rows, p.boxes), 0)?;
     let pick = Launch::map(PICK, w.clone()).on(Grid::Groups(rows as u64));
     // A candidate takes a round, and those of a thread over the picks.
     first.extend(repeated(cx, &pick, (p.limit, 2 + p.most.div_ceil(64)), 0)?);
@@ -77,7 +77,7 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     if by_score {
         w = SortedNmsParams { count: of_entry, width: sort::width(of_entry), by_score: 1, ..candidates }
             .words()?;
-        first.extend(sort::launches(&w, p.batch, of_entry)?);
+        first.extend(sort::launches(cx, &w, (p.batch, of_entry), 0)?);
     }
     let scratch = lists + rows * (p.most + 2);
     phases(cx, first, || Ok(vec![Launch::map(PICK + 2, w)]), scratch as u64 * 4)

@@ -53,7 +53,7 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
         return unsupported(format!("slices of {} elements, {} are possible", cost - 2, cx.rounds / 2));
     }
     let on = |entry| Launch::map(entry, w.clone()).on(Grid::Threads(count as u64));
-    let mut first = sort::launches(&w, 1, count)?;
+    let mut first = sort::launches(cx, &w, (1, count), cost)?;
     let listed = list(cx, LIST, &w, count, cost)?;
     first.extend(listed.iter().cloned());
     first.push(on(NUMBER));
