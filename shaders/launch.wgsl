@@ -1,5 +1,6 @@
 // A kernel's view of its launch. `args` has the size of the grid, the place of the words of a fused expression, the span
-// of the launch, the number of the step, and then the words of the kernel's parameters.
+// of the launch, the number of the step, and then the words of the kernel's parameters. The first ones are a uniform buffer, too:
+// GPUs read these from memory of constants, and all threads at once.
 
 @group(0) @binding(0) var<storage, read> args: array<u32>;
 
@@ -9,9 +10,25 @@ struct List {
     count: u32,
 }
 
+// Words of the uniform buffer.
+const HEAD_WORDS: u32 = 256u;
+
+// Word k of `args`.
+fn arg(k: u32) -> u32 {
+    if (k < HEAD_WORDS) {
+        return head[k / 4u][k % 4u];
+    }
+    return args[k];
+}
+
 // Word k of the parameters.
 fn word(k: u32) -> u32 {
-    return args[k + 5u];
+    return arg(k + 5u);
+}
+
+// Place of the words of a fused expression.
+fn fused_words() -> u32 {
+    return head[0].y;
 }
 
 // Number i of a list.
@@ -41,24 +58,28 @@ fn strided(dims: List, strides: List, at: u32) -> u32 {
 
 // How many threads or blocks the launch has; there may be more.
 fn grid() -> u32 {
-    return args[0];
+    return head[0].x;
 }
 
 // Bounds of the part of a loop that this launch does.
 fn lo() -> u32 {
-    return args[2];
+    return head[0].z;
 }
 
 fn hi() -> u32 {
-    return args[3];
+    return head[0].w;
 }
 
 // The number of the step in its program.
 fn step_number() -> u32 {
-    return args[4];
+    return head[1].x;
 }
 
 // The number of a block, of a dispatch that may be folded into rows.
 fn block_of(id: vec3<u32>, count: vec3<u32>) -> u32 {
     return id.y * count.x + id.x;
 }
+
+// Stand-ins for what a generated module declares.
+
+@group(0) @binding(1) var<uniform> head: array<vec4<u32>, 64>;

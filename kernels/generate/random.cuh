@@ -28,7 +28,7 @@ struct UniformParams {
     u32 zero;
 };
 
-template <class K> DEV f32 uniform(const K& k, u32 at) {
+template <class K> DEV f32 uniform_number(const K& k, u32 at) {
     const auto& p = params<UniformParams>(k);
     const f32 share = f32(philox(p.key, p.key_high, at / 4u, at % 4u) >> 8) * 5.9604644775390625e-8f;
     // Rounded twice, as every backend does.

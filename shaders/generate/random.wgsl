@@ -36,7 +36,7 @@ fn uniform_params() -> UniformParams {
     );
 }
 
-fn uniform(at: u32) -> f32 {
+fn uniform_number(at: u32) -> f32 {
     let p = uniform_params();
     let share = f32(philox(vec2<u32>(p.key, p.key_high), at / 4u, at % 4u) >> 8u) * 5.9604644775390625e-8;
     // Rounded as every backend does: the word of zero keeps product and sum from becoming one instruction.

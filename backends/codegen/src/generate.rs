@@ -250,7 +250,7 @@ fn random_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         "normal" => alone("generate/random", "normal"),
         _ => {
             let narrowed = site.function("narrowed", &[("v", "f32")], "f32", &narrow(site.out_dtype(0), "v"));
-            alone("generate/random", "uniform").with(narrowed)
+            alone("generate/random", "uniform_number").with(narrowed)
         }
     })
 }

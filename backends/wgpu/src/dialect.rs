@@ -11,7 +11,7 @@ pub static WGSL: Dialect = Dialect {
     function,
     constant,
     alias,
-    tail: "(args[1] - 5u)",
+    tail: "(fused_words() - 5u)",
     decode,
     own: OWN,
     generic: SHARED,

@@ -192,7 +192,7 @@ impl Gpu {
         // SAFETY: every loop of a kernel counts up or down to a number of its parameters, and accesses of memory stay checked.
         let shader = unsafe { self.device.create_shader_module_trusted(described, checks) };
         self.check().map_err(bad)?;
-        let entries: Vec<_> = (0..head.bindings).map(layout_entry).collect();
+        let entries: Vec<_> = (0..=head.bindings).map(|i| layout_entry(i, head.bindings)).collect();
         let layout = self
             .device
             .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries });
@@ -229,13 +229,16 @@ pub fn rounds(target: &Target) -> usize {
     given.unwrap_or(if target.has("software") { 50_000 } else { 1 << 22 }).max(1)
 }
 
-/// Binding 0 holds arguments and is only read; all others are tensors.
-fn layout_entry(i: u32) -> wgpu::BindGroupLayoutEntry {
+/// Binding 0 holds arguments and is only read, as is the last one, a uniform buffer of their first words; all others are tensors.
+fn layout_entry(i: u32, last: u32) -> wgpu::BindGroupLayoutEntry {
     wgpu::BindGroupLayoutEntry {
         binding: i,
         visibility: wgpu::ShaderStages::COMPUTE,
         ty: wgpu::BindingType::Buffer {
-            ty: wgpu::BufferBindingType::Storage { read_only: i == 0 },
+            ty: match i == last {
+                true => wgpu::BufferBindingType::Uniform,
+                false => wgpu::BufferBindingType::Storage { read_only: i == 0 },
+            },
             has_dynamic_offset: false,
             min_binding_size: None,
         },

@@ -2,13 +2,14 @@
 
 use super::commands::bind_group;
 use super::dispatch::Dispatch;
-use super::memory::{Buffer, Range, TENSOR};
+use super::memory::{Buffer, Range};
 use super::pieces::Pieces;
 use super::queue::WgpuQueue;
 use super::stamps::Stamps;
 use super::write::write;
 use crate::adapter::ALIGNMENT;
 use crate::gpu::Gpu;
+use crate::wgsl::HEAD_BYTES;
 use kiln_backend::assisted::{DECISIONS, Reason};
 use kiln_backend::{BackendError, Program, StepTime, stop};
 use kiln_gpu::{Buffer as _, Executor, Loaded, Run, lost};
@@ -48,9 +49,9 @@ impl Batch {
         // Room for every dispatch at its largest, so that other shapes of the same ranks fit.
         let bytes = (words.len() as u64 * 4).max(dispatches.len() as u64 * 2 * ALIGNMENT);
         let (old, mut cache) = old.map_or((None, HashMap::new()), |b| (Some(b.args), b.cache));
-        let args = match old.filter(|b| b.bytes() >= bytes) {
+        let args = match old.filter(|b| b.bytes() >= bytes + HEAD_BYTES) {
             Some(b) => b,
-            None => queue.buffer("arguments", bytes, TENSOR)?,
+            None => queue.arguments("arguments", bytes)?,
         };
         // Arguments are written ahead of what is recorded.
         queue.submit()?;
@@ -61,7 +62,8 @@ impl Batch {
                 groups.push(None);
                 continue;
             }
-            let mut ranges = vec![args.range(offset, size)];
+            let args = args.range(offset, size);
+            let mut ranges = vec![args.clone()];
             ranges.extend(d.ranges.iter().cloned());
             let known = cache.get(&(d.kernel, d.number)).filter(|(k, _)| *k == ranges);
             groups.push(Some(match known {
@@ -70,7 +72,7 @@ impl Batch {
                     let step = &loaded.steps[d.kernel];
                     let code = step.code.as_ref().ok_or_else(|| lost(step))?;
                     let module = code.module.as_ref().ok_or_else(|| lost(step))?;
-                    let group = bind_group(&queue.gpu, &module.layout, ranges.iter())?;
+                    let group = bind_group(&queue.gpu, &module.layout, &args, &d.ranges)?;
                     cache.insert((d.kernel, d.number), (ranges, group.clone()));
                     group
                 }

@@ -2,7 +2,7 @@
 
 use super::memory::Range;
 use crate::gpu::Gpu;
-use crate::wgsl::MAP_THREADS;
+use crate::wgsl::{HEAD_BYTES, MAP_THREADS};
 use kiln_backend::BackendError;
 
 /// Most workgroups in one dimension of a dispatch.
@@ -22,20 +22,23 @@ pub fn fold(groups: u64) -> Result<(u32, u32), BackendError> {
     Ok((x as u32, y as u32))
 }
 
-/// A bind group of these ranges in order.
-pub fn bind_group<'a>(
+/// A bind group of argument words and tensors in order, and behind them of the first words as a uniform buffer. The buffer of the words
+/// holds [`HEAD_BYTES`] more than they take.
+pub fn bind_group(
     gpu: &Gpu,
     layout: &wgpu::BindGroupLayout,
-    ranges: impl Iterator<Item = &'a Range>,
+    args: &Range,
+    tensors: &[Range],
 ) -> Result<wgpu::BindGroup, BackendError> {
+    let ranges = std::iter::once(args).chain(tensors).map(|r| (r, r.size)).chain([(args, HEAD_BYTES)]);
     let entries: Vec<_> = ranges
         .enumerate()
-        .map(|(i, r)| wgpu::BindGroupEntry {
+        .map(|(i, (r, size))| wgpu::BindGroupEntry {
             binding: i as u32,
             resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
                 buffer: &r.buffer,
                 offset: r.offset,
-                size: std::num::NonZeroU64::new(r.size),
+                size: std::num::NonZeroU64::new(size),
             }),
         })
         .collect();

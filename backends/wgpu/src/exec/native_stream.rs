@@ -1,7 +1,7 @@
 //! The stream that native forms of plug-ins put work into: a table of functions around the encoder of a queue.
 
 use super::commands::bind_group;
-use super::memory::{Buffer, Range, TENSOR};
+use super::memory::{Buffer, Range};
 use super::queue::WgpuQueue;
 use super::write::write;
 use crate::adapter::ALIGNMENT;
@@ -162,7 +162,7 @@ impl Recorder<'_> {
 
     /// Pipeline, arguments and bind group of a dispatch.
     fn make(&mut self, text: &str, head: (blake3::Hash, Vec<u32>, Vec<u64>)) -> Result<Kept, BackendError> {
-        let mut ranges = Vec::with_capacity(head.2.len() + 1);
+        let mut ranges = Vec::with_capacity(head.2.len());
         for &at in &head.2 {
             let (range, from) = self.range(at, "memory")?;
             if !from.is_multiple_of(ALIGNMENT) || from >= range.size {
@@ -183,10 +183,10 @@ impl Recorder<'_> {
         };
         let module = self.queue.gpu.module(text).map_err(refused)?;
         let bytes = (head.1.len().max(4) * 4) as u64;
-        let words = self.queue.buffer("arguments of a native form", bytes, TENSOR)?;
+        let words = self.queue.arguments("arguments of a native form", bytes)?;
         write(&self.queue.gpu, &words.buffer, 0, bytemuck::cast_slice(&head.1))?;
-        ranges.insert(0, words.range(0, bytes));
-        let group = bind_group(&self.queue.gpu, &module.layout, ranges.iter()).map_err(refused)?;
+        let args = words.range(0, bytes);
+        let group = bind_group(&self.queue.gpu, &module.layout, &args, &ranges).map_err(refused)?;
         Ok(Kept { head, module, group, _words: words })
     }
 

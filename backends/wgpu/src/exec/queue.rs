@@ -4,6 +4,7 @@ use super::memory::{Buffer, Range, TENSOR};
 use super::rearrange::{ARGUMENT_BYTES, Rearranger};
 use super::write::write;
 use crate::gpu::Gpu;
+use crate::wgsl::HEAD_BYTES;
 use kiln_backend::BackendError;
 use kiln_backend::flow::Pace;
 use kiln_gpu::{Buffer as _, Queue, Range as _, Rearrange};
@@ -73,6 +74,11 @@ impl WgpuQueue {
     ) -> Result<Buffer, BackendError> {
         self.allocations += 1;
         Ok(Buffer::new(self.gpu.buffer(what, bytes, usage)?))
+    }
+
+    /// Memory for so many bytes of argument words, with room behind them for the uniform buffer of the last ones.
+    pub fn arguments(&mut self, what: &str, bytes: u64) -> Result<Buffer, BackendError> {
+        self.buffer(what, bytes + HEAD_BYTES, TENSOR.union(wgpu::BufferUsages::UNIFORM))
     }
 
     fn readback(&mut self, bytes: u64) -> Result<wgpu::Buffer, BackendError> {
@@ -193,7 +199,7 @@ impl Queue for WgpuQueue {
             self.submit()?;
         }
         if self.rearranger.args.is_none() {
-            self.rearranger.args = Some(self.buffer("arguments of loops", ARGUMENT_BYTES, TENSOR)?);
+            self.rearranger.args = Some(self.arguments("arguments of loops", ARGUMENT_BYTES)?);
         }
         self.encoder();
         let WgpuQueue { gpu, encoder, rearranger, .. } = self;

@@ -5,7 +5,7 @@ use super::memory::{Buffer, Range};
 use super::write::write;
 use crate::adapter::ALIGNMENT;
 use crate::gpu::{Gpu, Module};
-use crate::wgsl::{HEADER_WORDS, MAP_THREADS, link};
+use crate::wgsl::{HEADER_WORDS, MAP_THREADS, declared_head, link};
 use kiln_backend::BackendError;
 use kiln_gpu::{Buffer as _, Rearrange};
 use std::sync::Arc;
@@ -81,7 +81,7 @@ impl Rearranger {
         let at = args.range(self.used * ALIGNMENT, ALIGNMENT);
         self.used += 1;
         write(gpu, &at.buffer, at.offset, bytemuck::cast_slice(&numbers))?;
-        let group = bind_group(gpu, &module.layout, [&at, from, to].into_iter())?;
+        let group = bind_group(gpu, &module.layout, &at, &[from.clone(), to.clone()])?;
         let groups = fold(u64::from(numbers[0]).div_ceil(MAP_THREADS))?;
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         if let Some(p) = module.pipelines.first() {
@@ -123,8 +123,9 @@ fn words(job: &Rearrange) -> Result<Option<Vec<u32>>, BackendError> {
 
 fn text() -> Result<String, BackendError> {
     let entry = "rearrange";
-    let code = link::needed_by("", &["control/rearrange"], &[entry.to_owned()])?;
-    Ok(format!("// kiln 3 {entry}\n{code}"))
+    let head = declared_head(3);
+    let code = link::needed_by(&head, &["control/rearrange"], &[entry.to_owned()])?;
+    Ok(format!("// kiln 3 {entry}\n{code}{head}"))
 }
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ impl CooperativeTile {
     /// Bytes of workgroup memory at most.
     fn memory(&self) -> usize {
         let padded = |lines: usize| lines * 2 * (self.k + 8) + self.k * 16;
-        // What convolutions know of windows and taps.
+        // Starts of windows, and steps of taps.
         let windows = 16 * (self.n() + self.k);
         padded(self.m()) + padded(self.n()) + windows + self.down * self.across * 8 * self.part * self.part
     }

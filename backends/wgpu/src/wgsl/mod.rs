@@ -211,6 +211,7 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
             }
         }
     }
+    text.push_str(&declared_head(slots.len()));
     let head = format!("// kiln {} {}\n", slots.len(), names.join(" "));
     let linked = link::needed_by(&text, &body.files, &names)?;
     let used = |word: &&(&str, &str)| [&linked, &text].iter().any(|t| t.contains(word.0));
@@ -218,11 +219,16 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
     Ok(head + &enables + &linked + &text)
 }
 
+/// The declaration of the uniform buffer of argument words, which is bound behind `bindings` storage buffers.
+pub fn declared_head(bindings: usize) -> String {
+    format!("@group(0) @binding({bindings}) var<uniform> head: array<vec4<u32>, {}>;\n", HEAD_BYTES / 16)
+}
+
 /// Extensions of the language by what texts contain that need them.
 const ENABLED: [(&str, &str); 2] = [("<f16", "f16"), ("coop_mat", "wgpu_cooperative_matrix")];
 
-/// The declaration of a binding with the functions that load from it. `free` says whether threads store where they like, `quads`
-/// which inputs are bound as vectors of four f16, `combined` whether scratch memory is written by atomics.
+/// The declaration of a binding with the functions that load from it. `free` says whether threads store where they like, and `combined`
+/// whether they combine words of scratch memory. `quads` finds inputs that are bound as vectors of four f16.
 fn binding(
     site: &Site<'_>,
     body: &Body,
@@ -274,7 +280,7 @@ fn binding(
 /// view lie so many words in front of those of the expression.
 fn view(k: usize, rank: usize, before: u32, t: DType) -> String {
     format!(
-        "fn x{k}(at: u32) -> {} {{\n    let own = args[1] - {}u;\n    let rank = word(own);\n    return lying{k}(word(own + 1u) + \
+        "fn x{k}(at: u32) -> {} {{\n    let own = fused_words() - {}u;\n    let rank = word(own);\n    return lying{k}(word(own + 1u) + \
          strided(List(own + 2u, rank), List(own + {}u, rank), at));\n}}\n",
         register(t),
         before + HEADER_WORDS as u32,
@@ -282,7 +288,7 @@ fn view(k: usize, rank: usize, before: u32, t: DType) -> String {
     )
 }
 
-/// `fn finish(at: u32, a0: value) -> value`, or without `a0` if there is no anchor. The words from `args[1]` on are
+/// `fn finish(at: u32, a0: value) -> value`, or without `a0` if there is no anchor. The words from `fused_words()` on are
 /// the rank of the output, its dimensions, strides of every extra, and offsets of slices; rank 0 says that all are laid out like the output.
 fn finish(site: &Site<'_>) -> Result<String, BackendError> {
     let Some(e) = &site.fused else { return Ok(String::new()) };
@@ -293,21 +299,21 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
     }
     let _ = writeln!(s, ") -> {} {{", register(e.result_type()));
     if !site.extras.is_empty() {
-        s.push_str("    let base = args[1];\n    let rank = args[base];\n    var rest = at;\n");
+        s.push_str("    let base = fused_words();\n    let rank = arg(base);\n    var rest = at;\n");
         for k in 0..site.extras.len() {
             // Offsets of slices stand behind the strides of all extras.
             let sliced = |k: &usize| site.slices.get(*k).is_some_and(Option::is_some);
             let before = (0..k).filter(sliced).count();
             let offset = match sliced(&k) {
-                true => format!("args[base + rank * {}u + {}u] + ", site.extras.len() + 1, before + 1),
+                true => format!("arg(base + rank * {}u + {}u) + ", site.extras.len() + 1, before + 1),
                 false => String::new(),
             };
             let _ = writeln!(s, "    var o{k} = {offset}select(0u, at, rank == 0u);");
         }
-        s.push_str("    for (var d = rank; d > 0u; d--) {\n        let n = args[base + d];\n        let c = rest % n;\n");
+        s.push_str("    for (var d = rank; d > 0u; d--) {\n        let n = arg(base + d);\n        let c = rest % n;\n");
         s.push_str("        rest = rest / n;\n");
         for k in 0..site.extras.len() {
-            let _ = writeln!(s, "        o{k} += c * args[base + rank * {}u + d];", k + 1);
+            let _ = writeln!(s, "        o{k} += c * arg(base + rank * {}u + d);", k + 1);
         }
         s.push_str("    }\n");
     }
@@ -394,7 +400,7 @@ fn place(site: &Site<'_>, output: usize) -> &'static str {
 fn placed(site: &Site<'_>, body: &Body) -> String {
     let Some(before) = body.place_words(site) else { return String::new() };
     format!(
-        "fn placed(at: u32) -> u32 {{\n    let own = args[1] - {}u;\n    let run = word(own);\n    \
+        "fn placed(at: u32) -> u32 {{\n    let own = fused_words() - {}u;\n    let run = word(own);\n    \
          return at / run * word(own + 1u) + at % run + word(own + 2u);\n}}\n",
         before + HEADER_WORDS as u32
     )
@@ -408,6 +414,9 @@ fn read_placed(j: usize, t: DType) -> String {
 /// Words before those of a kernel: the size of the grid, where the words of the fused expression start, the span of this
 /// launch, the number of the step.
 pub const HEADER_WORDS: usize = 5;
+
+/// Bytes of argument words that kernels read as a uniform buffer.
+pub const HEAD_BYTES: u64 = 1024;
 
 /// Threads of a map's workgroup.
 pub const MAP_THREADS: u64 = 64;
@@ -424,7 +433,7 @@ fn check_entry(site: &Site<'_>, input: usize) -> String {
     };
     format!(
         "@compute @workgroup_size({MAP_THREADS})\nfn check{input}({ENTRY_ARGS}) {{\n    let t = (w.y * g.x + w.x) * 64u + l;\n    \
-         if (t >= args[0]) {{ return; }}\n    let v = x{input}(t);\n    check_index({input}u, t, u32(i32(v)), {high});\n}}\n"
+         if (t >= grid()) {{ return; }}\n    let v = x{input}(t);\n    check_index({input}u, t, u32(i32(v)), {high});\n}}\n"
     )
 }
 
@@ -433,7 +442,7 @@ fn map_entry(site: &Site<'_>, k: usize, j: usize, free: bool, value: &str) -> Re
     let stored = site.stored();
     let Some(&t) = stored.get(j) else { return unsupported("an output that is not stored") };
     let mut s = format!("@compute @workgroup_size({MAP_THREADS})\nfn main{k}({ENTRY_ARGS}) {{\n");
-    s.push_str("    let t = (w.y * g.x + w.x) * 64u + l;\n    let count = args[0];\n");
+    s.push_str("    let t = (w.y * g.x + w.x) * 64u + l;\n    let count = grid();\n");
     let n = types::lanes(t);
     if site.insert.is_some() && j == 0 {
         let _ = writeln!(

@@ -1,0 +1,114 @@
+//! Operators on more elements than the op suite has, beside the oracle: runs of sorts, chunks of recurrent states,
+//! updates that meet at few places.
+#![allow(
+    clippy::print_stdout,
+    clippy::panic,
+    reason = "a test that is skipped says so, one that fails says of what"
+)]
+
+use kiln_backend::compare::{Latitude, check};
+use kiln_backend::{Backend, BackendError, Device, Program};
+use kiln_backend_wgpu::Wgpu;
+use kiln_ir::problem::Rng;
+use kiln_ir::{Attrs, DType, Op, Tensor};
+use std::sync::Arc;
+
+type Inputs = Vec<Option<Tensor>>;
+
+fn run(device: &dyn Device, program: Program, given: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
+    let program = Arc::new(program);
+    let shapes = Arc::new(program.shapes(given)?);
+    let mut cx = device.load(program)?.context()?;
+    cx.enqueue(given, &shapes)?;
+    cx.outputs()
+}
+
+/// Runs an operator on the first device by the tactics of these names, and compares with the oracle.
+fn agree(name: &str, attrs: Attrs, inputs: &Inputs, by: &str) {
+    let target = match Wgpu.targets() {
+        Ok(mut targets) => targets.remove(0),
+        Err(e) => {
+            println!("skipped: {e}");
+            return;
+        }
+    };
+    let device = Wgpu.open(&target).expect("the target opens");
+    let op = Op::new(name, attrs).expect("an operator");
+    let (program, given) = Program::single(&op, inputs).expect(name);
+    let region = program.region(&program.steps[0]).expect("a region");
+    let mut tactics = Wgpu.tactics(&region, &target).expect("tactics");
+    tactics.retain(|t| t.name == by);
+    assert!(!tactics.is_empty(), "{name}: no tactic {by}");
+    for tactic in &tactics {
+        let mut program = program.clone();
+        program.steps[0].blob = Wgpu.compile(&region, tactic, &target).expect("a text").into();
+        program.steps[0].tactic = tactic.clone();
+        let what = format!("{name} {:?}, {}", given[0].shape(), tactic.id());
+        let found = run(device.as_ref(), program, &given).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let verdict = check(&op, inputs, &found, Latitude { flush: true, ..Latitude::default() });
+        assert!(verdict.is_ok(), "{what}: {}", verdict.expect_err("it differs"));
+    }
+}
+
+fn f(t: DType, seed: u64, shape: &[usize]) -> Option<Tensor> {
+    Some(Rng::new(seed).tensor(t, shape))
+}
+
+fn i64s(shape: &[usize], of: impl Fn(usize) -> i64) -> Option<Tensor> {
+    let v: Vec<i64> = (0..shape.iter().product()).map(of).collect();
+    Tensor::i64(shape, &v)
+}
+
+fn topk(shape: &[usize], axis: i64, k: i64) {
+    for largest in [true, false] {
+        let attrs = Attrs::new().with("axis", axis).with("largest", largest);
+        // Few different numbers, so that positions decide.
+        let n: usize = shape.iter().product();
+        let v: Vec<f32> = (0..n).map(|i| ((i * 7919) % 1013) as f32 - 500.0).collect();
+        agree("topk", attrs, &vec![Tensor::f32(shape, &v), i64s(&[1], |_| k)], "topk");
+    }
+}
+
+#[test]
+fn first_elements_of_lines() {
+    topk(&[3, 65], 1, 65);
+    topk(&[2, 300, 2], 1, 17);
+    topk(&[2, 2048], 1, 2048);
+    topk(&[2, 2049], 1, 50);
+    topk(&[1, 9001], 1, 1000);
+    topk(&[2, 5000], 1, 3000);
+}
+
+#[test]
+fn recurrences_of_several_chunks() {
+    let (steps, batch, inputs, hidden) = (3, 11, 19, 300);
+    for (name, gates) in [("rnn", 1), ("gru", 3), ("lstm", 4)] {
+        let attrs = Attrs::new().with("direction", "bidirectional");
+        let attrs = if name == "gru" { attrs.with("linear_before_reset", true) } else { attrs };
+        let rows = gates * hidden;
+        let mut given = vec![
+            f(DType::F16, 1, &[steps, batch, inputs]),
+            f(DType::F16, 2, &[2, rows, inputs]),
+            f(DType::F16, 3, &[2, rows, hidden]),
+            f(DType::F16, 4, &[2, 2 * rows]),
+        ];
+        given.extend((4..if name == "lstm" { 8 } else { 6 }).map(|_| None));
+        agree(name, attrs, &given, "recurrent.steps");
+    }
+}
+
+#[test]
+fn updates_that_meet() {
+    for t in [DType::F32, DType::F16] {
+        for reduction in ["none", "add", "max", "min"] {
+            let attrs = Attrs::new().with("axis", 0i64).with("reduction", reduction);
+            let indices = i64s(&[4000, 3], |i| (i * 31 % 7) as i64 - 3);
+            let given = vec![f(t, 1, &[5, 3]), indices, f(t, 2, &[4000, 3])];
+            agree("scatter_elements", attrs, &given, "scatter_elements.places");
+            let attrs = Attrs::new().with("reduction", reduction);
+            let indices = i64s(&[4000, 1], |i| (i * 31 % 5) as i64);
+            let given = vec![f(t, 1, &[5, 3]), indices, f(t, 2, &[4000, 3])];
+            agree("scatter_nd", attrs, &given, "scatter_nd.places");
+        }
+    }
+}
