@@ -79,7 +79,7 @@ fn first_elements_of_lines() {
     topk(&[2, 5000], 1, 3000);
 }
 
-/// Of plain networks alone, as their results do not cancel out: all kinds share the sums.
+/// Runs plain networks alone, as their results do not cancel out; all kinds share the sums.
 #[test]
 fn recurrences_of_several_chunks() {
     let (steps, batch, inputs, hidden) = (3, 11, 19, 300);
