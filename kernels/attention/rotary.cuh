@@ -6,6 +6,7 @@
 struct RotaryParams {
     u32 heads;
     u32 positions;
+    u32 of_batch;
     u32 size;
     u32 pairs;
     u32 rows;
@@ -14,12 +15,11 @@ struct RotaryParams {
 };
 
 template <class K> DEV u32 angle_row(const K& k, const RotaryParams& p, u32 b, u32 s) {
-    const u32 row = b * p.positions + s;
     if constexpr (K::IDS) {
-        const i32 id = k.near3(row);
+        const i32 id = k.near3(b * p.positions + s);
         return u32(id < 0 ? id + i32(p.rows) : id);
     } else {
-        return row;
+        return b * p.of_batch + s;
     }
 }
 

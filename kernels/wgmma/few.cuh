@@ -4,8 +4,10 @@
 // Constant weights are on their way before what the kernel depends on is done. SPLIT blocks of a cluster share the depth of a
 // tile: each adds up a share of its rows. `Tile` is the structure of these constants, with the type of sums and the instruction,
 // `multiply`; ACROSS_W, the weights are across the depth.
+// Moments of rows travel in the words between rows of sums.
 #pragma once
 #include "copies.cuh"
+#include "moments.cuh"
 #include "results.cuh"
 
 extern __shared__ __align__(1024) u8 block_memory[];
@@ -31,6 +33,8 @@ template <class Tile> struct FewTiles {
     static constexpr u32 BYTES_X = CHUNK * BN * 128u;
     static constexpr u32 STAGE = BYTES_W + BYTES_X;
     static constexpr u32 SUMS = BN / 2u;
+    // Elements of the whole depth.
+    static constexpr f32 DEPTH = f32(SPLIT * STEPS * CHUNK * BK);
     // Parts of the depth that are multiplied without a loop at most.
     static constexpr u32 UNROLLED = 24u;
     // Words from one row of sums in shared memory to the next: no two lanes meet in a bank.
@@ -111,8 +115,9 @@ template <class Tile> struct FewTiles {
         }
     }
 
-    // The products of all stages: one after the other without a loop, where they are few.
-    DEV static void multiply_all(Sums& sum) {
+    // The products of all stages: one after the other without a loop, where they are few. `beside(at)` is done with the rows of a stage
+    // while they are multiplied.
+    template <class Beside> DEV static void multiply_all(Sums& sum, Beside beside) {
         settle_all(sum);
         if constexpr (STEPS * CHUNK <= UNROLLED) {
 #pragma unroll
@@ -122,6 +127,7 @@ template <class Tile> struct FewTiles {
                 if (STAGES < STEPS || step + 1u == STEPS) {
                     commit();
                 }
+                beside(stages_at() + step % STAGES * STAGE + BYTES_W);
                 if (step > 0u && step - 1u + STAGES < STEPS) {
                     settle_before();
                     free_stage((step - 1u) % STAGES);
@@ -134,6 +140,7 @@ template <class Tile> struct FewTiles {
                 settle_all(sum);
                 multiply_stage(sum, stages_at() + step % STAGES * STAGE);
                 commit();
+                beside(stages_at() + step % STAGES * STAGE + BYTES_W);
                 settle_before();
                 settle_all(sum);
                 if (step > 0u) {
@@ -204,9 +211,10 @@ DEV void make_few(const K& k, u32 rows, u32 cols, bool constant, Weights weights
     }
     depend();
     const u32 col = col0 + threadIdx.x % 8u * 8u;
-    const bool runs = cols % 8u == 0u && To::even(k);
+    const bool runs = cols % 8u == 0u && To::even(k) && ColumnSums<K>::even(k);
     const Biases<K> own_biases = runs ? Biases<K>::read(k, col < cols ? col : 0u) : Biases<K>{};
     const typename To::Across own_columns = runs ? To::fetch_columns(k, col < cols ? col : 0u) : typename To::Across{};
+    const ColumnSums<K> own_sums = runs ? ColumnSums<K>::read(k, col < cols ? col : 0u) : ColumnSums<K>{};
     const auto fetch = [&](u32 q) {
         const u32 row = threadIdx.x / 8u + q * 16u;
         const bool inside = row < SHARE && row0 + rank * SHARE + row < rows && col < cols;
@@ -221,13 +229,20 @@ DEV void make_few(const K& k, u32 rows, u32 cols, bool constant, Weights weights
             beside[SOON ? q : 0u] = fetch(q);
         }
     }
+    u8* const stages = block_memory + (T::stages_at() - address(block_memory));
+    RowMoments<K, T::BN> moments;
     typename T::Sums sum = {};
-    T::multiply_all(sum);
+    T::multiply_all(sum, [&](u32 at) {
+#pragma unroll
+        for (u32 c = 0u; c < T::CHUNK; c++) {
+            moments.add(k, stages + (at - T::stages_at()) + c * T::BN * 128u);
+        }
+    });
     // All warps are done with the stages.
     sync_group();
-    u8* const stages = block_memory + (T::stages_at() - address(block_memory));
     Sum* const own = reinterpret_cast<Sum*>(stages);
     T::lay_down(own, sum);
+    moments.put(reinterpret_cast<f32*>(stages) + 64u, PITCH);
     if constexpr (SPLIT > 1u) {
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         sync_group();
@@ -250,9 +265,14 @@ DEV void make_few(const K& k, u32 rows, u32 cols, bool constant, Weights weights
         }
         const u32 at = row * PITCH + threadIdx.x % 8u * 8u;
         Sum v[8] = {};
+        f32 of_row[2] = {};
 #pragma unroll
         for (u32 part = 0u; part < SPLIT; part++) {
             const Sum* from = part == rank ? own + rank * SHARE * PITCH : others + (part < rank ? part : part - 1u) * SHARE * PITCH;
+            if constexpr (K::NORMED) {
+                of_row[0] += from[row * PITCH + 64u];
+                of_row[1] += from[row * PITCH + 65u];
+            }
 #pragma unroll
             for (u32 half = 0u; half < 8u; half += 4u) {
                 const auto four = Pack<Sum>::of(from + at + half);
@@ -262,11 +282,13 @@ DEV void make_few(const K& k, u32 rows, u32 cols, bool constant, Weights weights
             }
         }
         const u32 to = (row0 + rank * SHARE + row) * cols + col;
+        const RowNorm norm = norm_of(k, of_row[0], of_row[1], T::DEPTH);
         if (runs) {
+            own_sums.apply(v, norm);
             To::put(k, 0u, 0u, to, v, own_biases, own_columns, SOON ? beside[SOON ? q : 0u] : fetch(q));
         } else {
             for (u32 i = 0u; i < 8u && col + i < cols; i++) {
-                To::put_one(k, 0u, 0u, to + i, v[i], col + i);
+                To::put_one(k, 0u, 0u, to + i, ColumnSums<K>::applied(k, v[i], norm, col + i), col + i);
             }
         }
     }

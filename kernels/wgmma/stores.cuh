@@ -2,6 +2,7 @@
 // come too slowly. `K::ONE_BY_ONE`, operands of the fused expression take many registers to find.
 #pragma once
 #include "exchange.cuh"
+#include "moments.cuh"
 #include "results.cuh"
 
 // Kinds of sums: of the whole depth, or of a part of it.
@@ -20,6 +21,35 @@ template <class K> struct Stores {
     typedef typename SumsOf<K>::Type To;
     static constexpr u32 PARTS = T::PARTS;
     static constexpr u32 CHUNKS = T::CHUNKS;
+
+    // Moments of the rows of a warpgroup, and what sums become by them: those of each row of a lane.
+    struct Norms {
+        RowMoments<K, PARTS * 64u> moments;
+        RowNorm of_row[K::NORMED ? PARTS * 2u : 1u];
+
+        // Adds the rows of a stage, by their address in shared memory.
+        DEV void add(const K& k, u32 at) {
+            moments.add(k, block_memory + (at - address(block_memory)));
+        }
+
+        // All threads of a warpgroup exchange what they have found.
+        DEV void find(const K& k, const Product& product) {
+            if constexpr (K::NORMED) {
+                const u32 group = threadIdx.x / 128u;
+                f32* const all = reinterpret_cast<f32*>(block_memory + (T::moments_at() - address(block_memory))) + group * PARTS * 128u;
+                // The moments of the tile before have been read.
+                asm volatile("bar.sync %0, 128;" ::"r"(8u + group) : "memory");
+                moments.put(all, 2u);
+                asm volatile("bar.sync %0, 128;" ::"r"(8u + group) : "memory");
+                const u32 line = threadIdx.x % 128u / 32u * 16u + threadIdx.x % 32u / 4u;
+#pragma unroll
+                for (u32 e = 0u; e < PARTS * 2u; e++) {
+                    const f32* const own = all + (line + Place::line(e)) * 2u;
+                    of_row[e] = norm_of(k, own[0], own[1], f32(product.steps * T::BK));
+                }
+            }
+        }
+    };
 
     // Where a lane's sums go: rows from `row` on, of every 32 columns eight neighbours from `col` on.
     struct Place {
@@ -55,15 +85,16 @@ template <class K> struct Stores {
 
     // Whether rows of the result are stored by runs of eight.
     DEV static bool by_runs(const K& k, const Product& product) {
-        return (Tile::SPREAD || product.cols % 8u == 0u) && To::even(k);
+        return (Tile::SPREAD || product.cols % 8u == 0u) && To::even(k) && ColumnSums<K>::even(k);
     }
 
     // Operands that are the same for all rows, of eight neighbouring columns.
-    struct Columns : Biases<K>, To::Across {
+    struct Columns : Biases<K>, ColumnSums<K>, To::Across {
         DEV void read(const K& k, const Product& product, const Place& place, u32 c) {
             if constexpr (Tile::SPLIT == 1u || T::EXCHANGE) {
                 const u32 col = place.col + c * 32u < product.cols ? place.col + c * 32u : 0u;
                 static_cast<Biases<K>&>(*this) = Biases<K>::read(k, col);
+                static_cast<ColumnSums<K>&>(*this) = ColumnSums<K>::read(k, col);
                 static_cast<typename To::Across&>(*this) = To::fetch_columns(k, col);
             }
         }
@@ -157,10 +188,22 @@ template <class K> struct Stores {
         }
     }
 
+    // What the sums of row `e` of a lane become, by branches as in `pick`.
+    DEV static RowNorm pick_norm(const Norms& norms, u32 e) {
+        RowNorm found = norms.of_row[0];
+#pragma unroll
+        for (u32 i = 1u; i < (K::NORMED ? PARTS * 2u : 1u); i++) {
+            if (e == i) {
+                found = norms.of_row[i];
+            }
+        }
+        return found;
+    }
+
     // Stores the sums of a group, part after part, so that registers come free: runs of eight where rows of the result are
     // multiples of it. `all` is the number of results.
     DEV static void put_tile(const K& k, const Product& product, u32 all, const TilePlace& tile, u32 line, const typename T::Sums& sum,
-                             const Ahead& ahead) {
+                             const Ahead& ahead, const Norms& norms) {
         const Place place(product, tile, line);
         const bool runs = by_runs(k, product);
         const u32 first = T::first_chunk(tile);
@@ -204,10 +247,11 @@ template <class K> struct Stores {
                 if (place.inside(product, c, e)) {
                     const u32 at = place.of(product, c, e);
                     if (runs) {
+                        columns.apply(v, pick_norm(norms, e));
                         const auto& beside = AHEAD ? ahead.beside[AHEAD ? n * 2u + h : 0u] : with.beside[h % LINES];
                         To::put(k, tile.part, all, at, v, columns, columns, beside);
                     } else {
-                        put_some(k, tile.part, all, at, v, place.col + c * 32u, product.cols);
+                        put_some(k, tile.part, all, at, v, place.col + c * 32u, product.cols, pick_norm(norms, e));
                     }
                 }
             }
@@ -215,13 +259,13 @@ template <class K> struct Stores {
     }
 
     // Those of eight sums that are left of the last column. One by one: code that is seldom run must not crowd out what is.
-    DEV static void put_some(const K& k, u32 part, u32 all, u32 at, const Sum (&v)[8], u32 col, u32 cols) {
+    DEV static void put_some(const K& k, u32 part, u32 all, u32 at, const Sum (&v)[8], u32 col, u32 cols, const RowNorm& norm) {
         const u32 count = ::min(cols - col, 8u);
 #pragma unroll 1
         for (u32 q = 0u; q < count; q++) {
             const Sum low = q & 2u ? (q & 1u ? v[3] : v[2]) : (q & 1u ? v[1] : v[0]);
             const Sum high = q & 2u ? (q & 1u ? v[7] : v[6]) : (q & 1u ? v[5] : v[4]);
-            To::put_one(k, part, all, at + q, q & 4u ? high : low, col + q);
+            To::put_one(k, part, all, at + q, ColumnSums<K>::applied(k, q & 4u ? high : low, norm, col + q), col + q);
         }
     }
 };

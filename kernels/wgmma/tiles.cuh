@@ -62,6 +62,8 @@ template <class Tile> struct WgmmaTiles {
     DEV static u32 full(u32 stage) { return shares_at() + (Tile::SPLIT - 1u) * BYTES_SHARE + stage * 8u; }
     DEV static u32 empty(u32 stage) { return full(STAGES + stage); }
     DEV static u32 received() { return full(2u * STAGES); }
+    // Moments of rows of normalized products, those of every warpgroup.
+    DEV static u32 moments_at() { return received() + 8u; }
 
     // The number among the blocks that share B, and the first of them in the cluster.
     DEV static u32 rank() { return blockIdx.x % CLUSTER; }
@@ -117,8 +119,8 @@ template <class Tile> struct WgmmaTiles {
     }
 
     // Starts the products of the next steps, and waits for all but those of the last one. Apart from the sums all numbers are those of
-    // the warp.
-    DEV static void multiply_steps(Sums& sum, u32 steps, u32 stage, u32 parity, u32 line) {
+    // the warp. `beside(at)` is done with the rows of a stage while they are multiplied.
+    template <class Beside> DEV static void multiply_steps(Sums& sum, u32 steps, u32 stage, u32 parity, u32 line, Beside beside) {
         constexpr u32 APART = Tile::ACROSS_B ? 512u : 1u;
         const u32 first_a = uniform(descriptor_low(stage_at(0u) + line * 128u, 1u));
         const u32 first_b = uniform(descriptor_low(stage_at(0u) + BYTES_A, APART));
@@ -139,6 +141,7 @@ template <class Tile> struct WgmmaTiles {
                 }
             }
             asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+            beside(stage_at(stage) + line * 128u);
             asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
             settle_all(sum);
             if (step > 0u) {
@@ -296,7 +299,8 @@ DEV void make_tiles(const K& k, const typename WgmmaTiles<typename K::Tile>::Pro
         // Ends the lives of the last tile's sums with their stores.
         typename T::Sums sum;
         T::clear(sum);
-        T::multiply_steps(sum, own, done % T::STAGES, done / T::STAGES % 2u, line);
+        typename Store::Norms norms;
+        T::multiply_steps(sum, own, done % T::STAGES, done / T::STAGES % 2u, line, [&](u32 at) { norms.add(k, at); });
         if (Tile::IN_TURNS && number + gridDim.x < product.tiles) {
             asm volatile("bar.arrive %0, %1;" ::"r"(1u + (group + 1u) % T::TURNS), "n"(T::TURNS * 128u) : "memory");
         }
@@ -307,7 +311,8 @@ DEV void make_tiles(const K& k, const typename WgmmaTiles<typename K::Tile>::Pro
             T::free_stage((done - 1u) % T::STAGES);
         }
         done += (T::TURNS - 1u) * product.steps;
-        Store::put_tile(k, product, all, tile, line, sum, ahead);
+        norms.find(k, product);
+        Store::put_tile(k, product, all, tile, line, sum, ahead, norms);
     }
     // No block ends while others may come to its barriers.
     if constexpr (T::CLUSTER > 1u) {

@@ -4,6 +4,7 @@
 struct RotaryParams {
     heads: u32,
     positions: u32,
+    of_batch: u32,
     size: u32,
     pairs: u32,
     rows: u32,
@@ -20,16 +21,16 @@ fn rotary_params() -> RotaryParams {
         word(4u),
         word(5u),
         word(6u),
+        word(7u),
     );
 }
 
 fn angle_row(p: RotaryParams, b: u32, s: u32) -> u32 {
-    let row = b * p.positions + s;
     if (IDS) {
-        let id = near3(row);
+        let id = near3(b * p.positions + s);
         return u32(select(id, id + i32(p.rows), id < 0));
     }
-    return row;
+    return b * p.of_batch + s;
 }
 
 fn rotary_embedding(at: u32) -> f32 {

@@ -534,6 +534,57 @@ impl Maker {
     }
 }
 
+impl Maker {
+    /// Halves of heads that turn, or almost.
+    fn rotary(&mut self) -> ValueId {
+        let int = |m: &mut Maker, lo, hi| m.rng.int(lo, hi) as usize;
+        let (batch, heads, length) = (int(self, 1, 3), int(self, 1, 3), int(self, 1, 4));
+        let (half, split) = (int(self, 1, 4), self.rarely(2));
+        let size = 2 * half;
+        let x = if split {
+            let whole = self.input(&[batch, length, heads * size]);
+            let shape = self.ints(&[batch as i64, length as i64, heads as i64, size as i64]);
+            let apart = self.op("reshape", &[whole, shape]);
+            self.add("transpose", Attrs::new().with("perm", vec![0i64, 2, 1, 3]), &[apart])
+        } else {
+            self.input(&[batch, heads, length, size])
+        };
+        let table = |m: &mut Maker| m.table(batch, length, half);
+        let (cos, sin) = (table(self), table(self));
+        let cut = |m: &mut Maker, from: usize, to: usize| {
+            let bounds = [m.ints(&[from as i64]), m.ints(&[to as i64]), m.ints(&[-1])];
+            m.add("slice", Attrs::new(), &[x, bounds[0], bounds[1], bounds[2]])
+        };
+        let middle = if self.rarely(8) { int(self, 1, size as i64 - 1) } else { half };
+        let (low, high) = (cut(self, 0, middle), cut(self, middle, size));
+        let minus = self.op("neg", &[high]);
+        let order = if self.rarely(8) { [low, minus] } else { [minus, low] };
+        let turned = self.add("concat", Attrs::new().with("axis", -1i64), &order);
+        let (a, b) = (self.op("mul", &[x, cos]), self.op("mul", &[turned, sin]));
+        self.op("add", &[a, b])
+    }
+
+    /// A table of angles whose halves are mostly equal: a constant, or out of an input.
+    fn table(&mut self, batch: usize, length: usize, half: usize) -> ValueId {
+        let all = if self.rarely(3) { 1 } else { batch };
+        if self.rarely(2) {
+            let angle = self.input(&[all, length, half]);
+            let other = if self.rarely(8) { self.input(&[all, length, half]) } else { angle };
+            let twice = self.add("concat", Attrs::new().with("axis", 2i64), &[angle, other]);
+            let table = self.op("cos", &[twice]);
+            let axis = self.ints(&[1]);
+            return self.op("unsqueeze", &[table, axis]);
+        }
+        let rows: Vec<f32> = (0..length * half).map(|_| self.rng.int(-8, 8) as f32 / 4.0).collect();
+        let mut whole: Vec<f32> = rows.chunks(half).flat_map(|row| [row, row].concat()).collect();
+        if self.rarely(8) {
+            whole[half] += 1.0;
+        }
+        let shape = if self.rarely(2) { vec![length, 2 * half] } else { vec![1, 1, length, 2 * half] };
+        self.constant(Tensor::f32(&shape, &whole).unwrap())
+    }
+}
+
 /// Rewrites a graph by a pass; how many rewrites there were.
 fn check(pass: &str, mut m: Maker, y: ValueId) -> usize {
     if !m.g.outputs.contains(&y) {
@@ -587,6 +638,12 @@ fn attentions() {
 #[test]
 fn long_heads() {
     let (changed, kept) = run_by("attention-by-products", Maker::long_heads, 400);
+    assert!(changed > 100 && kept > 50, "{changed} rewritten, {kept} kept");
+}
+
+#[test]
+fn rotary_embeddings() {
+    let (changed, kept) = run_by("rotary", Maker::rotary, 400);
     assert!(changed > 100 && kept > 50, "{changed} rewritten, {kept} kept");
 }
 

@@ -3,6 +3,7 @@
 pub mod codes;
 pub mod det;
 pub mod einsum;
+pub mod normed;
 pub mod sparse;
 
 use crate::util::{broadcast_strides, for_each_index, offset, product_dtype};
@@ -138,6 +139,7 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
         ("dot product", &[9], &[9], false, false),
         ("empty sum", &[3, 0], &[0, 4], false, false),
         ("empty result", &[0, 3], &[3, 4], false, false),
+        ("empty result of a long sum", &[0, 64], &[64, 8], false, false),
         ("larger", &[65, 130], &[130, 67], false, false),
     ];
     for &(label, a, b, ta, tb) in cases {

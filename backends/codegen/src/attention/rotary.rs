@@ -5,15 +5,18 @@ use crate::{Body, Kernel, Launch};
 use kiln_backend::{BackendError, Tactic};
 
 /// The kernels.
-pub const KERNELS: &[Kernel] = &[Kernel::of("rotary_embedding", &["rotary_embedding"], source, launch)];
+pub const KERNELS: &[Kernel] =
+    &[Kernel::of("rotary_embedding", &["rotary_embedding"], source, launch).framed()];
 
 crate::params! {
     /// Rotary embedding.
-    struct RotaryParams {
+    pub struct RotaryParams {
         /// Number of heads.
         heads: u32,
         /// Number of positions.
         positions: u32,
+        /// Rows of the table from one of the batch to the next.
+        of_batch: u32,
         /// Elements of a head.
         size: u32,
         /// Pairs of a head that turn.
@@ -28,11 +31,20 @@ crate::params! {
 }
 
 fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
-    let ids = site.constant("IDS", "bool", site.dtype(3).is_some());
-    Ok(Body::element("attention/rotary", "rotary_embedding").with(ids))
+    Ok(Body::element("attention/rotary", "rotary_embedding").with(ids(site)))
+}
+
+/// Whether a table is read by positions' ids, as a constant of the kernel.
+pub fn ids(site: &Site<'_>) -> String {
+    site.constant("IDS", "bool", site.dtype(3).is_some())
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    Ok(vec![Launch::map(0, params(cx)?.words()?)])
+}
+
+/// The sizes of a launch.
+pub fn params(cx: &Cx<'_>) -> Result<RotaryParams, BackendError> {
     let (x, table) = (cx.shape(0)?, cx.shape(1)?);
     let attrs = cx.op()?.attrs();
     let (heads, positions, size, flat) = match x[..] {
@@ -43,14 +55,15 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
         }
         _ => return Err(BackendError::Internal("rotary embedding of neither 3-D nor 4-D".into())),
     };
-    let params = RotaryParams {
+    let shared = matches!(table[..], [1, _, _]);
+    Ok(RotaryParams {
         heads,
         positions,
+        of_batch: if shared { 0 } else { positions },
         size,
         pairs: table.last().copied().unwrap_or(0),
         rows: table[..table.len() - 1].iter().product(),
         flat: usize::from(flat),
         interleaved: usize::from(attrs.bool("interleaved").map_err(op_error)?),
-    };
-    Ok(vec![Launch::map(0, params.words()?)])
+    })
 }

@@ -34,10 +34,11 @@ fn rotary(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     };
     let half = half.min(size / 2);
     let width = cx.shape(1).last().copied().unwrap_or(0);
+    let shared = matches!(cx.shape(1), [1, _, _]);
     let rows = |t: &Floats| t.len().checked_div(width).unwrap_or(0);
     let row = |t: &Floats, b: usize, s: usize| -> Option<usize> {
         let at = b * len + s;
-        let Some(ids) = &ids else { return Some(at * width) };
+        let Some(ids) = &ids else { return Some(if shared { s } else { at } * width) };
         let id = if ids[at] < 0 { ids[at].saturating_add(rows(t) as i64) } else { ids[at] };
         usize::try_from(id).ok().filter(|&r| r < rows(t)).map(|r| r * width)
     };

@@ -3,6 +3,7 @@
 mod boxes;
 mod cost;
 mod flash;
+pub mod rotary;
 mod tile;
 
 use self::boxes::Boxes;

@@ -18,6 +18,7 @@ use kiln_ops::conv::geometry;
 use kiln_ops::conv::window::{Axis, dims, known};
 use kiln_ops::layout::Layout;
 use kiln_ops::matmul::codes::MATMUL_CODES;
+use kiln_ops::matmul::normed::NORM_MATMUL;
 use kiln_ops::matmul::sparse::MATMUL_SPARSE;
 
 /// Channels and output channels of a group, which the weights tell.
@@ -30,7 +31,7 @@ pub fn of_group(site: &Site<'_>) -> Option<(i64, i64)> {
 
 /// The members that `conv/bias.cuh` asks for. Input 2 of products by codes holds scales, that of products by sparse weights places.
 pub fn bias(site: &Site<'_>) -> String {
-    let other = |op: &Op| op.is(MATMUL_CODES) || op.is(MATMUL_SPARSE);
+    let other = |op: &Op| [MATMUL_CODES, MATMUL_SPARSE, NORM_MATMUL].iter().any(|name| op.is(*name));
     let t = site.dtype(2).filter(|_| !site.op().is_ok_and(other));
     let has = format!("    static constexpr bool HAS_BIAS = {};\n", t.is_some());
     let (of, value) = match t {

@@ -7,6 +7,7 @@ use kiln_ir::{Node, TensorType};
 use kiln_ops::conv::CONV;
 use kiln_ops::matmul::MATMUL;
 use kiln_ops::matmul::codes::MATMUL_CODES;
+use kiln_ops::matmul::normed::NORM_MATMUL;
 use kiln_ops::matmul::sparse::MATMUL_SPARSE;
 
 /// A matrix product, or a convolution as one.
@@ -78,7 +79,7 @@ impl Product {
                 let groups = node.op.attrs().int("groups").ok()?.max(1) as f64;
                 (channels / groups, weights / channels.max(1.0), groups)
             }
-            MATMUL => {
+            MATMUL | NORM_MATMUL => {
                 let trans = node.op.attrs().bool("trans_b").ok()?;
                 let dim = |from_end: usize| b.dims.iter().rev().nth(from_end).and_then(|d| d.as_const());
                 let (k, n) = match (b.rank(), trans) {

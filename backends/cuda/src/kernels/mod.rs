@@ -56,6 +56,7 @@ use kiln_ir::infer::normalize_axis;
 /// All of them, by family.
 pub const FAMILIES: &[&[Kernel]] = &[
     attention::KERNELS,
+    attention::rotary::KERNELS,
     wgmma::few_table::KERNELS,
     wgmma::table::KERNELS,
     mma::table::KERNELS,
@@ -157,9 +158,12 @@ fn by_lines(site: &Site<'_>) -> Option<f64> {
 pub fn generic_ns(site: &Site<'_>, name: &str, target: &Target) -> Option<f64> {
     let tiled = match name {
         "matmul.tiled" | "matmul_codes.tiled" | "conv.tiled" => true,
-        "matmul.naive" | "matmul_codes.naive" | "matmul_sparse.naive" | "conv.direct" | "conv_transpose" => {
-            false
-        }
+        "matmul.naive"
+        | "norm_matmul.naive"
+        | "matmul_codes.naive"
+        | "matmul_sparse.naive"
+        | "conv.direct"
+        | "conv_transpose" => false,
         _ if site.op().is_ok_and(|op| BY_ARITHMETIC.contains(&op.name())) => return None,
         _ => {
             let slowness = SLOWNESS.iter().find(|(n, _)| *n == name).map_or(SLOW, |(_, s)| *s);

@@ -14,6 +14,7 @@ pub use self::operands::STAGE_BYTES;
 use super::constants::{constants, structure};
 use super::conv::bias;
 use super::cost::{Device, LAUNCH_NS, Product};
+use super::matmul::normed;
 use super::mma::Kind;
 use crate::frame::strided;
 use crate::tiles;
@@ -118,10 +119,12 @@ impl Tile {
     }
 
     /// Stages, two barriers of each, and room to start at a multiple of 1024; where sums are exchanged, those of others, and a barrier.
-    fn shared(&self) -> u32 {
+    /// `normed`: where rows are normalized, their moments.
+    fn shared(&self, normed: bool) -> u32 {
         let others =
             if self.exchange { self.m() * self.n * 4 / self.split * (self.split - 1) + 8 } else { 0 };
-        (self.stages * ((self.m() + self.n) * STAGE_BYTES + 16) + 1024 + others) as u32
+        let moments = if normed { 8 + self.groups * self.parts * 64 * 8 } else { 0 };
+        (self.stages * ((self.m() + self.n) * STAGE_BYTES + 16) + 1024 + others + moments) as u32
     }
 
     /// Launches for so many tiles and sums.
@@ -157,13 +160,22 @@ impl Tile {
         ];
         let own = [("LOOPED", self.lent() && has_functions(site)), ("ONE_BY_ONE", strided(site))];
         let more = multiply(self.n, kind, kind.types, (false, lies == Lies::Across));
-        let code = structure("Tile", &numbers, &flags, &more) + &constants(&[], &own) + &bias(site);
+        let code = structure("Tile", &numbers, &flags, &more)
+            + &constants(&[], &own)
+            + &bias(site)
+            + &normed::members(site);
         let (split, threads) = (self.leaves_parts(), self.threads() as u32);
         let cluster = (self.cluster * if self.exchange { self.split } else { 1 }) as u32;
         let blocks = Blocks { early: true, cluster, ..Blocks::of(files.entry, threads) };
         let mut entries = vec![Entry::Blocks(blocks)];
         entries.extend(split.then_some(Entry::Element(0, files.sum)));
-        Body { shared: self.shared(), maps: 2, scratch: split, ..Body::of(files.name, entries) }.with(code)
+        Body {
+            shared: self.shared(normed::is(site)),
+            maps: 2,
+            scratch: split,
+            ..Body::of(files.name, entries)
+        }
+        .with(code)
     }
 
     /// A tactic for a product, if its sizes are known.
@@ -200,7 +212,7 @@ impl Tile {
         let (rows, cols) = (self.m() as f64, self.n as f64);
         let steps = (k * kind.size as f64 / 128.0 / self.split as f64).ceil().max(1.0);
         let shared = self.cluster as f64;
-        let tiles = product.tiles(self.m() * self.cluster, self.n) * shared * self.split as f64;
+        let tiles = product.tiles(self.m() * self.cluster, self.n).max(1.0) * shared * self.split as f64;
         let each = (tiles / sm_count).ceil();
         let bytes = (rows + self.share() as f64) * 128.0;
         let on_their_way = (self.stages as f64 - 1.0).max(1.0) * each.min(self.resident as f64);

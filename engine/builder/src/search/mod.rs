@@ -10,6 +10,7 @@ mod rewrite;
 mod side;
 mod split;
 mod types;
+mod whole;
 
 use crate::passes::{self, Pass, PassCx, PassReport};
 use crate::points::{Points, Span};
@@ -32,6 +33,13 @@ pub enum Verdict {
         /// Time of the regions after.
         with: f64,
     },
+    /// Nanoseconds of runs of the whole network.
+    Runs {
+        /// Time of the network before.
+        without: f64,
+        /// Time of the network after.
+        with: f64,
+    },
     /// Fewer kernels only reformat inputs and outputs, which counts more than time.
     Direct,
     /// More layers have a tactic that the user's selection allows, which counts more than time.
@@ -47,6 +55,7 @@ impl Verdict {
     fn pays(&self) -> bool {
         match *self {
             Verdict::Timed { without, with } => with < without * (1.0 - GAIN),
+            Verdict::Runs { without, with } => with < without,
             Verdict::Direct | Verdict::Selectable => true,
             Verdict::Hopeless(_) | Verdict::Refused(_) => false,
         }
@@ -167,6 +176,7 @@ impl Search<'_, '_> {
             Some(one) => self.judge(now, one, first)?,
             None => Verdict::Refused("the backend lacks a kernel for it".into()),
         };
+        let verdict = self.confirm(now, class, verdict)?;
         Ok(self.note(first.name(), layer, class.len(), verdict))
     }
 
@@ -246,6 +256,15 @@ impl Search<'_, '_> {
                 let why = if taken { "faster" } else { "not faster" };
                 let finite = |ns: f64| Some(ns).filter(|ns| ns.is_finite());
                 (finite(without), finite(with), taken, why.to_owned())
+            }
+            Verdict::Runs { without, with } => {
+                let taken = with < without;
+                let why = if taken {
+                    "runs of the network are faster"
+                } else {
+                    "runs of the network are not faster"
+                };
+                (Some(without), Some(with), taken, why.to_owned())
             }
             Verdict::Direct => (None, None, true, "inputs or outputs need fewer reformats".into()),
             Verdict::Selectable => (None, None, true, "more layers have a tactic that is selected".into()),

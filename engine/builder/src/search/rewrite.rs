@@ -31,6 +31,11 @@ impl Rewrite {
         }
     }
 
+    /// Whether runs of the whole network confirm that it pays.
+    pub fn by_runs(&self) -> bool {
+        matches!(self, Rewrite::Pattern(p, _) if p.by_runs)
+    }
+
     /// Text that distinguishes it from other rewrites of this name at its site.
     fn variant(&self) -> String {
         match self {

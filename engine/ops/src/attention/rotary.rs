@@ -7,7 +7,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, differ};
-use kiln_ir::op::{OpDef, Tolerance, attr, input, optional};
+use kiln_ir::op::{OpDef, Roles, Tolerance, attr, input, optional};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::range::IndexRange;
 use kiln_ir::tensor::{Elems, Tensor};
@@ -24,7 +24,7 @@ static OPS: &[OpDef] = &[OpDef {
           `num_heads`, [B, S, H·D]. Pair i is components i and i + R/2, or 2i and 2i+1 if `interleaved`; it becomes \
           (cos·x1 − sin·x2, sin·x1 + cos·x2). With position_ids [B, S], cos and sin are [positions, R/2] and row \
           position_ids[b, s] is read (negative ids count from the end, ids out of range are an error); without, they are \
-          [B, S, R/2].",
+          [B, S, R/2], or [1, S, R/2] for all of the batch.",
     inputs: &[input("x"), input("cos"), input("sin"), optional("position_ids")],
     attrs: &[
         attr("interleaved", || Attr::Bool(false)),
@@ -36,6 +36,7 @@ static OPS: &[OpDef] = &[OpDef {
     ranges: Some(|cx| Ok(vec![IndexRange::signed(3, cx.size(1, 0))])),
     tolerance: Tolerance::Conditioned,
     problems,
+    roles: Roles { absorbs_pointwise: true, reads_through_movement: true, ..Roles::NONE },
     ..PLAIN
 }];
 
@@ -63,7 +64,8 @@ fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
         let fits = |d: &[Dim]| match d {
             [_, r] if lead.is_empty() => !differ(r, &half),
             [b, s, r] if !lead.is_empty() => {
-                !differ(r, &half) && lead.iter().zip([b, s]).all(|(a, b)| !differ(a, b))
+                let shared = b.as_const() == Some(1);
+                !differ(r, &half) && (shared || !differ(lead[0], b)) && !differ(lead[1], s)
             }
             _ => false,
         };
@@ -103,6 +105,8 @@ struct Table<'a> {
     elems: Vec<f64>,
     half: usize,
     len: usize,
+    /// Whether it has angles for each of the batch.
+    batched: bool,
     ids: Option<&'a [i64]>,
 }
 
@@ -110,6 +114,7 @@ impl Table<'_> {
     fn at(&self, b: usize, s: usize, pair: usize) -> f64 {
         let row = b * self.len + s;
         let row = match self.ids {
+            None if !self.batched => Some(s),
             None => Some(row),
             Some(ids) => {
                 let rows = self.elems.len().checked_div(self.half).unwrap_or(0) as i64;
@@ -137,7 +142,11 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
     };
     let ids = cx.get(3).map(Tensor::to_i64);
     let half = cx.input(1)?.shape().last().copied().unwrap_or(0);
-    let table = |i| Ok::<_, OpError>(Table { elems: cx.input(i)?.to_f64(), half, len, ids: ids.as_deref() });
+    let table = |i| {
+        let t = cx.input(i)?;
+        let batched = t.shape().len() == 3 && t.shape()[0] != 1;
+        Ok::<_, OpError>(Table { elems: t.to_f64(), half, len, batched, ids: ids.as_deref() })
+    };
     let (cos, sin) = (table(1)?, table(2)?);
     let interleaved = cx.attrs().bool("interleaved")?;
     let mut y = x.to_f64();
@@ -159,6 +168,15 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
 fn problems(rng: &mut Rng) -> Vec<Problem> {
     let mut out = Vec::new();
     for t in REALS {
+        for (label, shape, heads, rotary) in [
+            ("4-D, one table", vec![3, 2, 5, 32], 0i64, 0i64),
+            ("3-D, one table", vec![2, 5, 96], 3, 0),
+            ("some of a head, one table", vec![2, 5, 120], 3, 32),
+        ] {
+            let attrs = Attrs::new().with("rotary_dim", rotary).with("num_heads", heads);
+            let [x, cos, sin] = [&shape[..], &[1, 5, 16], &[1, 5, 16]].map(|d| Some(rng.tensor(t, d)));
+            out.push(Problem::of(&format!("{label} {t}"), "rotary_embedding", attrs, [x, cos, sin]));
+        }
         for (interleaved, rotary) in [(false, 0), (true, 0), (false, 6), (true, 6)] {
             let half = if rotary == 0 { 5 } else { rotary as usize / 2 };
             for (label, shape, heads) in [

@@ -5,9 +5,10 @@ use super::multiply;
 use crate::kernels::constants::structure;
 use crate::kernels::conv::bias;
 use crate::kernels::cost::{Device, Product};
+use crate::kernels::matmul::normed;
 use crate::kernels::mma::Kind;
 use crate::tiles;
-use kiln_backend::{BackendError, Tactic, Target};
+use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Site, unsupported};
 use kiln_codegen::{Blocks, Body, Entry, Grid, Launch, Map};
 
@@ -113,7 +114,7 @@ impl Tile {
         if self.split > 1 && cut.stages < cut.steps && blocks.is_none_or(|n| n > at_once as f64) {
             return unsupported("clusters whose stages are used again, of more blocks than run at once");
         }
-        let estimate_ns = product.map(|p| self.estimate(&p, site.target, cut, kind, resident));
+        let estimate_ns = product.map(|p| self.estimate(&p, site, cut, kind, resident));
         Ok(vec![Tactic { estimate_ns, ..Tactic::plain(name) }])
     }
 
@@ -124,7 +125,7 @@ impl Tile {
     }
 
     /// The nanoseconds that a product is expected to take where `resident` blocks share a multiprocessor.
-    fn estimate(&self, product: &Product, target: &Target, cut: Cut, kind: Kind, resident: usize) -> f64 {
+    fn estimate(&self, product: &Product, site: &Site<'_>, cut: Cut, kind: Kind, resident: usize) -> f64 {
         // Fitted to 317 times of 48 shapes on an H200, in chains of launches that overlap.
         /// Nanoseconds of a launch.
         const CHAINED_NS: f64 = 800.0;
@@ -136,23 +137,29 @@ impl Tile {
         const EXCHANGE_ROW: f64 = 9.0;
         /// Clocks of storing a row.
         const STORE_ROW: f64 = 33.0;
+        /// Clocks for the moments of a row of a part.
+        const MOMENTS: f64 = 0.7;
         /// Clocks of stages that are used again.
         const AGAIN: f64 = 840.0;
         /// Bytes that a multiprocessor gets in a clock.
         const INTAKE: f64 = 96.0;
         /// Bandwidth of the L2 for small boxes, as a multiple of the memory's.
         const L2: f64 = 1.15;
+        let (target, normed) = (site.target, normed::is(site));
         let [m, n, ..] = product.size;
         let (rows, parts) = (self.rows as f64, (cut.steps * cut.chunk) as f64);
         let blocks = product.tiles(self.rows, 64) * self.split as f64;
         let bytes = parts * 128.0 * (rows + 64.0);
         // An instruction reads both operands from shared memory, or multiplies.
         let multiply = parts * 4.0 * (rows / 2.0).max(16.0 + rows / 4.0);
+        let moments = if normed { parts * rows * MOMENTS } else { 0.0 };
         let exchange = if self.split > 1 { EXCHANGE + rows * EXCHANGE_ROW } else { 0.0 };
         let again = if cut.stages < cut.steps { AGAIN } else { 0.0 };
         let Device { sm_count: sm, ghz, bandwidth } = Device::of(target);
         let together = (blocks / sm).ceil().min(resident as f64).max(1.0);
-        let work = rows * STORE_ROW * together + (multiply * together).max(bytes * together / INTAKE);
+        let work = moments * together
+            + rows * STORE_ROW * together
+            + (multiply * together).max(bytes * together / INTAKE);
         let waves = (blocks / (sm * resident as f64)).ceil();
         let traffic = blocks * bytes + kind.size as f64 * m * n;
         let busy = waves * (AROUND + exchange + again + work) / ghz;
@@ -178,7 +185,9 @@ impl Tile {
             ("STAGES", cut.stages),
         ];
         let more = multiply(self.rows, kind, (kind.types.1, kind.types.0), (across_w, false));
-        let code = structure("Tile", &numbers, &[("ACROSS_W", across_w)], &more) + &bias(site);
+        let code = structure("Tile", &numbers, &[("ACROSS_W", across_w)], &more)
+            + &bias(site)
+            + &normed::members(site);
         let blocks = Blocks { early: true, cluster: self.split as u32, ..Blocks::of("few", THREADS as u32) };
         let shared = self.shared(cut) as u32;
         Ok(Body { shared, maps: 2, ..Body::of(file, vec![Entry::Blocks(blocks)]) }.with(code))

@@ -21,6 +21,7 @@ mod integer_terms;
 mod layer_norm;
 mod matmul_flags;
 mod moves;
+mod norm_product;
 mod parallel_conv;
 mod parallel_gather;
 mod parallel_matmul;
@@ -34,6 +35,7 @@ mod repeated_parts;
 mod repeats;
 mod reshapes;
 mod roll;
+mod rotary;
 mod softmax;
 mod sparse;
 mod tail;
@@ -72,6 +74,8 @@ pub struct Pattern {
     pub always: bool,
     /// Whether the search tries it when formats are decided.
     pub late: bool,
+    /// Whether the search takes it only where runs of the whole network are faster with it.
+    pub by_runs: bool,
     /// Whether the search looks at a site for this target, or a pass applies a pattern that is always worth it elsewhere.
     pub wanted: fn(&Target, &Graph, NodeId) -> bool,
 }
@@ -86,6 +90,8 @@ trait Rule: Sized {
     const ALWAYS: bool = true;
     /// See [`Pattern::late`].
     const LATE: bool = false;
+    /// See [`Pattern::by_runs`].
+    const BY_RUNS: bool = false;
 
     /// See [`Pattern::wanted`].
     fn wanted(_: &Target, _: &Graph, _: NodeId) -> bool {
@@ -112,6 +118,7 @@ const fn pattern<R: Rule>() -> Pattern {
         weights: R::WEIGHTS,
         always: R::ALWAYS,
         late: R::LATE,
+        by_runs: R::BY_RUNS,
         wanted: R::wanted,
     }
 }
@@ -128,6 +135,7 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<quantized::SameCodes>(),
     pattern::<transposes::Transposes>(),
     pattern::<reshapes::Reshapes>(),
+    pattern::<rotary::Rotary>(),
     pattern::<roll::Roll>(),
     pattern::<gelu::Gelu>(),
     pattern::<layer_norm::LayerNorm>(),
@@ -163,6 +171,7 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<weights_along::WeightsAlong>(),
     pattern::<sparse::Sparse>(),
     pattern::<concat_in_place::ConcatInPlace>(),
+    pattern::<norm_product::NormProduct>(),
 ];
 
 /// The pass that applies all patterns that are always worth it.

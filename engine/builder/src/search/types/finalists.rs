@@ -3,14 +3,12 @@
 //! A step that is timed alone finds its operands in memory. In a network it finds some in the cache, more of them where their type is
 //! smaller. It starts while the step before it ends. Sums of steps leave that out.
 
+use super::super::whole::program;
 use super::super::{Formed, GAIN, Given, Search};
 use crate::BuildError;
-use crate::inputs::{can_be_timed, random_inputs};
-use crate::kernels::{Chosen, Shaped, choose_all, planned};
 use crate::passes::PassCx;
 use crate::passes::precision::Types;
-use crate::streams;
-use crate::tuner::{Tuner, concretize};
+use crate::tuner::Tuner;
 use kiln_backend::Program;
 use kiln_ir::{Graph, Tensor};
 
@@ -30,7 +28,7 @@ pub struct Finalist {
 
 impl Search<'_, '_> {
     /// Text of the kernels of a network and of their regions; `None` where it has control flow.
-    pub(super) fn kernels(&mut self, f: &Formed) -> Result<Option<String>, BuildError> {
+    pub(in super::super) fn kernels(&mut self, f: &Formed) -> Result<Option<String>, BuildError> {
         let mut text = String::new();
         for item in self.running(f)? {
             if item.region.graph.nodes().any(|(_, n)| !n.regions.is_empty()) {
@@ -95,15 +93,6 @@ fn made(
     let mut search = Search { tuner: &mut *tuner, cx, given, considered: Vec::new() };
     let mut typed = g.clone();
     search.with_types(&mut typed, types)?;
-    let Formed { graph, points, regions } = search.run(typed)?;
-    let facts: Vec<_> = graph.inputs.iter().map(|v| points.opt[v.0 as usize].clone()).collect();
-    let concrete = concretize(&graph, &facts)?;
-    if !can_be_timed(&concrete) {
-        return Ok(None);
-    }
-    let Ok(inputs) = random_inputs(&concrete) else { return Ok(None) };
-    let at = Shaped { points: &points, cases: &[] };
-    let Chosen { steps, .. } = choose_all(tuner, &graph, regions, at, &[])?;
-    let streams = streams::assign(&graph, &steps, tuner.config, tuner.target, &mut Vec::new());
-    Ok(Some((planned(graph, steps, &points, tuner.target, streams), inputs)))
+    let formed = search.run(typed)?;
+    program(tuner, formed)
 }

@@ -1,0 +1,68 @@
+//! Products of normalized rows: the tiles of products by `wgmma`, which add up the moments of rows beside them.
+
+use super::across;
+use crate::frame::element;
+use crate::kernels::constants::constants;
+use kiln_backend::{BackendError, Tactic};
+use kiln_codegen::site::{Site, unsupported};
+use kiln_ops::matmul::normed::NORM_MATMUL;
+
+/// Whether a site is such a product.
+pub fn is(site: &Site<'_>) -> bool {
+    site.op().is_ok_and(|op| op.is(NORM_MATMUL))
+}
+
+/// The members that kernel files of products ask for.
+pub fn members(site: &Site<'_>) -> String {
+    let normed = is(site);
+    let mut code = constants(&[], &[("NORMED", normed), ("CENTERED", normed && site.dtype(2).is_some())]);
+    if normed {
+        let epsilon = site.op().ok().and_then(|op| op.attrs().float("epsilon").ok()).unwrap_or(0.0) as f32;
+        code += &element("NormCell", "norm_value", site.first_dtype());
+        code += &site.function("epsilon", &[], "f32", &format!("cf({:#x}u)", epsilon.to_bits()));
+    }
+    code
+}
+
+/// Refuses rows whose moments stages do not hold: of other elements than 16-bit floats, or of depths that are no multiple of a stage's.
+fn check(site: &Site<'_>) -> Result<(), BackendError> {
+    /// Elements of 128 bytes.
+    const STEP: usize = 64;
+    let depth =
+        crate::kernels::wgmma::few::weights(site).and_then(|d| *d.get(usize::from(!across(site).ok()?.1))?);
+    if site.first_dtype().bits() != 16 || depth.is_none_or(|k| k == 0 || !k.is_multiple_of(STEP)) {
+        return unsupported("moments of rows that are not 16-bit floats of whole stages");
+    }
+    Ok(())
+}
+
+/// Tiles of few rows.
+pub mod few {
+    use super::*;
+    pub use crate::kernels::matmul::few::{launch, side_results, source};
+    use crate::kernels::wgmma::few::Tile;
+
+    /// The tactic of a row of the table.
+    pub fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
+        check(site)?;
+        crate::kernels::matmul::few::tactics(site, name, tile)
+    }
+}
+
+/// Tiles of many rows.
+pub mod wgmma {
+    use super::*;
+    pub use crate::kernels::matmul::wgmma::{launch, source};
+    use crate::kernels::wgmma::Tile;
+
+    /// Whether a kernel of the table takes a side result.
+    pub const fn side_results(_: &Tile) -> bool {
+        false
+    }
+
+    /// The tactic of a row of the table.
+    pub fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
+        check(site)?;
+        crate::kernels::matmul::wgmma::tactics(site, name, tile)
+    }
+}
