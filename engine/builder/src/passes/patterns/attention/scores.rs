@@ -9,7 +9,7 @@ use super::super::Writer;
 use super::super::view::{View, input};
 use super::operands::{Heads, unfolded};
 use super::parts::{factor, folds, reshape};
-use kiln_ir::{Attrs, DType, Dim, IrError, NodeId, ValueId};
+use kiln_ir::{Attrs, DType, Dim, IrError, NodeId, Tensor, ValueId};
 use kiln_ops::cast::{CAST, IDENTITY};
 use kiln_ops::matmul::MATMUL;
 use kiln_ops::pointwise::binary::{ADD, AND, DIV, MAX, MUL, SUB};
@@ -23,8 +23,10 @@ use kiln_ops::shape::squeeze::{SQUEEZE, UNSQUEEZE};
 pub const HIDES: f64 = -1e30;
 /// Layers between product and softmax, at most.
 const LONG: usize = 12;
-/// Elements of a constant that is looked through for one number, at most.
-pub const MOST: usize = 1 << 20;
+/// Elements of a constant that is looked through for a triangle, at most.
+pub const MOST: usize = 1 << 24;
+/// Bytes of a constant that is looked through for one number, at most.
+const MOST_BYTES: usize = 1 << 28;
 
 /// Scores as attention computes them.
 pub struct Scores {
@@ -354,19 +356,27 @@ pub fn filled(view: &View<'_>, v: ValueId) -> Option<f64> {
     let mut at = v;
     for _ in 0..LONG {
         if let Some(w) = view.g.weight(at) {
-            let t = &w.tensor;
-            if !t.dtype().is_float() || t.is_empty() || t.len() > MOST {
-                return None;
-            }
-            let all = t.to_f64();
-            let first = all.first().copied()?;
-            return all.iter().all(|x| *x == first).then_some(first);
+            return Some(&w.tensor)
+                .filter(|t| t.dtype().is_float())
+                .and_then(uniform)
+                .filter(|x| !x.is_nan());
         }
         let (_, n) = view.g.producer(at)?;
         matches!(n.op.id(), EXPAND | RESHAPE | UNSQUEEZE | SQUEEZE | IDENTITY).then_some(())?;
         at = input(n, 0)?;
     }
     None
+}
+
+/// The number that all elements of a tensor are, by their bytes.
+pub fn uniform(t: &Tensor) -> Option<f64> {
+    let (bytes, bits) = (t.bytes(), t.dtype().bits() as usize);
+    if t.is_empty() || bits % 8 != 0 || bytes.len() > MOST_BYTES {
+        return None;
+    }
+    let same = bytes[bits / 8..] == bytes[..bytes.len() - bits / 8];
+    let one = || Tensor::from_bytes(t.dtype(), &[1], bytes[..bits / 8].to_vec());
+    if same { one()?.to_f64().first().copied() } else { None }
 }
 
 /// The steps from a value to the product under it, the last one first. Values on the way are read once, but the first.

@@ -1,7 +1,7 @@
 //! Masks that hide exactly the keys behind a query, which the operator has as a flag.
 
 use super::super::view::{View, input};
-use super::scores::{HIDES, MOST, Scores, filled};
+use super::scores::{HIDES, MOST, Scores, filled, uniform};
 use kiln_ir::{Tensor, ValueId};
 use kiln_ops::cast::{CAST, IDENTITY};
 use kiln_ops::pointwise::binary::EQUAL;
@@ -86,8 +86,8 @@ fn bare(view: &View<'_>, v: ValueId) -> Option<ValueId> {
 
 /// Whether a value is 1 or true everywhere.
 fn ones(view: &View<'_>, v: ValueId) -> bool {
-    let all = |t: &Tensor| !t.is_empty() && t.len() <= MOST && t.to_f64().iter().all(|x| *x == 1.0);
-    let of = |v| filled(view, v) == Some(1.0) || view.g.weight(v).is_some_and(|w| all(&w.tensor));
+    let of =
+        |v| filled(view, v) == Some(1.0) || view.g.weight(v).is_some_and(|w| uniform(&w.tensor) == Some(1.0));
     bare(view, v).is_some_and(of)
 }
 
