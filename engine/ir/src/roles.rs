@@ -20,6 +20,8 @@ pub struct Roles {
     /// Whether weak typing keeps it in f32 unless the user asks otherwise: its results grow with the number of elements, or
     /// are coordinates.
     pub keeps_f32: bool,
+    /// Whether its result repeats along its operand, so that what is small beside the operand counts.
+    pub periodic: bool,
     /// Treatment of images whose channels are their last dimension.
     pub layout: LayoutRule,
     /// Whether channels last may make it faster; the layout pass leaves islands without such a layer as they are.
@@ -35,6 +37,7 @@ impl Roles {
         reads_through_movement: false,
         host_known: false,
         keeps_f32: false,
+        periodic: false,
         layout: LayoutRule::Fixed,
         gains_channels_last: false,
     };

@@ -28,6 +28,7 @@ macro_rules! unary {
     };
 }
 
+const PERIODIC: Roles = Roles { periodic: true, ..Roles::NONE };
 const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::BF16];
 const NUMBERS: &[DType] =
     &[DType::F32, DType::F16, DType::BF16, DType::I8, DType::U8, DType::I32, DType::I64];
@@ -99,8 +100,8 @@ static OPS: &[OpDef] = &[
     unary!(RECIP, Recip, FLOATS, Elementwise, "1/x."),
     unary!(EXP, Exp, FLOATS, Transcendental, "eˣ."),
     unary!(LOG, Log, FLOATS, Transcendental, "Natural logarithm; NaN below zero."),
-    unary!(SIN, Sin, FLOATS, Transcendental, "Sine of x in radians."),
-    unary!(COS, Cos, FLOATS, Transcendental, "Cosine of x in radians."),
+    OpDef { roles: PERIODIC, ..unary!(SIN, Sin, FLOATS, Transcendental, "Sine of x in radians.") },
+    OpDef { roles: PERIODIC, ..unary!(COS, Cos, FLOATS, Transcendental, "Cosine of x in radians.") },
     unary!(TAN, Tan, FLOATS, Transcendental, "Tangent of x in radians."),
     unary!(ASIN, Asin, FLOATS, Transcendental, "Arc sine; NaN outside [−1, 1]."),
     unary!(ACOS, Acos, FLOATS, Transcendental, "Arc cosine; NaN outside [−1, 1]."),

@@ -1,5 +1,6 @@
 //! Types that layers of f32 may run in.
 
+use super::angles::angles;
 use super::ranges::{greatest_code, multiplies, on_codes};
 use super::{PassCx, host};
 use crate::passes::Notes;
@@ -41,8 +42,9 @@ pub fn choices(g: &Graph, cx: &PassCx<'_>) -> Result<BTreeMap<NodeId, Choice>, B
     }
     let mut asker = Asker { g, cx, known: BTreeMap::new() };
     let mut all = BTreeMap::new();
+    let angles = angles(g);
     for (id, node) in g.nodes() {
-        if let Some(choice) = asker.choice(node)? {
+        if let Some(choice) = asker.choice(node, angles.contains(&id))? {
             all.insert(id, choice);
         }
     }
@@ -63,9 +65,9 @@ struct Asker<'a> {
 }
 
 impl Asker<'_> {
-    fn choice(&mut self, node: &Node) -> Result<Option<Choice>, BuildError> {
+    fn choice(&mut self, node: &Node, angle: bool) -> Result<Option<Choice>, BuildError> {
         let mut types = vec![DType::F32];
-        if !node.op.roles().keeps_f32 {
+        if !node.op.roles().keeps_f32 && !angle {
             let permitted = self.cx.config.reduced.iter().copied();
             let narrower: Vec<DType> = permitted.filter(|t| *t != DType::F32).collect();
             types.extend(narrower.into_iter().filter(|&t| self.can(node, t).is_ok()));

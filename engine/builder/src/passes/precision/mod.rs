@@ -5,6 +5,7 @@
 //! one ([`everywhere`]). [`apply`] writes the layers anew. Casts go on the inputs and outputs of each layer that changes, and
 //! neighbouring pairs cancel. Inputs and outputs of the network keep their types.
 
+mod angles;
 mod choices;
 mod emulated;
 mod quantize;
