@@ -15,6 +15,7 @@ element. Needs PyTorch and the package onnx. Lines of JSON go to standard output
 import argparse
 import importlib
 import json
+import multiprocessing
 import os
 import statistics
 import sys
@@ -230,35 +231,47 @@ def ranges(o):
         print(json.dumps({"network": name, "table": table(o.ranges or o.work, name), "seconds": round(seconds, 1)}), flush=True)
 
 
-def networks(o):
+def built(o, name):
+    """Builds a network's engines and runs each once: what they are by kind, and what failed."""
     import numpy as np
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    for name in o.names:
-        where, module, args, error = exported(o, name)
-        path = lambda f: os.path.join(where, f)
-        with torch.inference_mode():
-            wanted = first(module.to(device)(*(a.to(device) for a in args))).float().cpu()
-        module.cpu()
-        known = o.ranges and os.path.exists(table(o.ranges, name))
-        by = ["--calibration-cache", table(o.ranges, name)] if known else ["--calibrate", path("inputs.npz"), "--calibrator", o.calibrator]
-        kinds = {"f16": ["--fp16"], "f16+int4": ["--fp16"], "f16+int8": ["--fp16", "--int8", *by], "f16+fp8": ["--fp16", "--fp8", *by]}
-        kinds = {kind: kinds[kind] for kind in kinds if kind.split("+")[-1] in o.kinds.split(",")}
-        engines = {}
-        for kind, flags in kinds.items():
-            engine = path(kind + ".kiln")
-            try:
-                if kind.endswith("int4"):
-                    four_bits(path("model.onnx"), path("model_int4.onnx"))
-                model = path("model_int4.onnx" if kind.endswith("int4") else "model.onnx")
-                _, seconds = build(o, model, engine, *flags)
-                command([o.kiln, "run", engine, "--inputs", path("inputs.npz"), "--save-outputs", path("outputs.npz"), "--json"], o.limit)
-                found = torch.from_numpy(np.load(path("outputs.npz"))["output_0"]).float()
-                same = (found.flatten(1).argmax(1) == wanted.flatten(1).argmax(1)).float().mean().item()
-                engines[kind] = engine, {"build_s": seconds, "error": float(f"{error(found, wanted):.3g}"), "same_top": round(same, 4)}
-            except Exception as e:  # pylint: disable=broad-except  (one type must not lose the others)
-                print(json.dumps({"network": name, "types": kind, "failed": str(e)[-500:]}), flush=True)
+    where, module, args, error = exported(o, name)
+    path = lambda f: os.path.join(where, f)
+    with torch.inference_mode():
+        wanted = first(module.to(device)(*(a.to(device) for a in args))).float().cpu()
+    half = path("inputs_f16.npz")
+    np.savez(half, **arrays(names_of(args, ())[0], args, "f16"))
+    known = o.ranges and os.path.exists(table(o.ranges, name))
+    by = ["--calibration-cache", table(o.ranges, name)] if known else ["--calibrate", path("inputs.npz"), "--calibrator", o.calibrator]
+    kinds = {"f16": [], "f16+int4": [], "f16+int8": ["--int8", *by], "f16+fp8": ["--fp8", *by]}
+    engines, failed = {}, {}
+    for kind, flags in kinds.items():
+        if kind.split("+")[-1] not in o.kinds.split(","):
+            continue
+        engine = path(kind + ".kiln")
+        try:
+            if kind.endswith("int4"):
+                four_bits(path("model.onnx"), path("model_int4.onnx"))
+            model = path("model_int4.onnx" if kind.endswith("int4") else "model.onnx")
+            _, seconds = build(o, model, engine, "--fp16", "--io-type", "f16", *flags)
+            command([o.kiln, "run", engine, "--inputs", half, "--save-outputs", path("outputs.npz"), "--json"], o.limit)
+            found = torch.from_numpy(np.load(path("outputs.npz"))["output_0"]).float()
+            same = (found.flatten(1).argmax(1) == wanted.flatten(1).argmax(1)).float().mean().item()
+            engines[kind] = engine, {"build_s": seconds, "error": float(f"{error(found, wanted):.3g}"), "same_top": round(same, 4)}
+        except Exception as e:  # pylint: disable=broad-except  (one type must not lose the others)
+            failed[kind] = str(e)[-500:]
+    return engines, failed
+
+
+def networks(o):
+    with multiprocessing.get_context("spawn").Pool(o.jobs) as pool:
+        waiting = [(name, pool.apply_async(built, (o, name))) for name in o.names]
+        ready = [(name, result.get()) for name, result in waiting]
+    for name, (engines, failed) in ready:
+        for kind, why in failed.items():
+            print(json.dumps({"network": name, "types": kind, "failed": why}), flush=True)
         rounds = {kind: [] for kind in engines}
         for _ in range(o.rounds):
             for kind, (engine, _) in engines.items():
@@ -283,6 +296,7 @@ def main():
     p.add_argument("--ranges", help="folder of calibration tables")
     p.add_argument("--calibrator", default="entropy")
     p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--jobs", type=int, default=1, help="networks that are built at a time, before all are timed")
     p.add_argument("--limit", type=float, default=300, help="seconds that one command may take")
     o = p.parse_intermixed_args()
     os.makedirs(o.work, exist_ok=True)
