@@ -3,6 +3,7 @@
 // by `norm_value`; `epsilon` is what is added to the variance.
 #pragma once
 #include "../prelude/launch.cuh"
+#include "../prelude/storage.cuh"
 
 // What sums become by the moments of their row.
 struct RowNorm {

@@ -1,7 +1,7 @@
 // Updates of many places at once, a thread an update. A place of the result has words in scratch memory, in which updates are combined
 // by atomic operations whose result does not depend on their order. Then a map combines words with x. Inputs: x, indices, updates.
 
-struct ScatterPlacesParams {
+struct ScatterSlotsParams {
     updates: u32,
     slice: u32,
     size: u32,
@@ -12,8 +12,8 @@ struct ScatterPlacesParams {
     strides: List,
 }
 
-fn scatter_places_params() -> ScatterPlacesParams {
-    return ScatterPlacesParams(
+fn scatter_slots_params() -> ScatterSlotsParams {
+    return ScatterSlotsParams(
         word(0u),
         word(1u),
         word(2u),
@@ -29,7 +29,7 @@ const NOWHERE: u32 = 0xffffffffu;
 
 // The place of an update in the result, of a tuple's slice for TUPLES.
 fn place_of(update: u32) -> u32 {
-    let p = scatter_places_params();
+    let p = scatter_slots_params();
     if (TUPLES) {
         let tuple = update / p.slice;
         let depth = p.sizes.count;

@@ -1,7 +1,7 @@
 // Sums of floats in integers of 64 bits, relative to the greatest exponent of a place's updates, with 36 bits at least below the greatest
 // update. A place has three words: the sum, and the exponent with a bit for infinities of each sign.
 
-struct ScatterPlacesParams {
+struct ScatterSlotsParams {
     updates: u32,
     slice: u32,
     size: u32,
@@ -12,8 +12,8 @@ struct ScatterPlacesParams {
     strides: List,
 }
 
-fn scatter_places_params() -> ScatterPlacesParams {
-    return ScatterPlacesParams(
+fn scatter_slots_params() -> ScatterSlotsParams {
+    return ScatterSlotsParams(
         word(0u),
         word(1u),
         word(2u),
@@ -74,7 +74,7 @@ fn put_real(place: u32, t: u32) {
     }
     let bits = bitcast<u32>(v);
     let digits = (bits & 0x7fffffu) | select(0u, 0x800000u, (bits & 0x7f800000u) != 0u);
-    let spare = scatter_places_params().spare;
+    let spare = scatter_slots_params().spare;
     let up = 36 - i32(spare) - (i32(found & EXPONENT) - i32(exponent_of(v)));
     var low = 0u;
     var high = 0u;
@@ -121,7 +121,7 @@ fn real_of(at: u32) -> f32 {
         low = 0u - low;
     }
     let units = f32(high) * 4294967296.0 + f32(low);
-    let e = i32(found & EXPONENT) - 186 + i32(scatter_places_params().spare);
+    let e = i32(found & EXPONENT) - 186 + i32(scatter_slots_params().spare);
     let sum = units * power_of_two(e / 2) * power_of_two(e - e / 2);
     return x + select(sum, -sum, negative);
 }

@@ -1,7 +1,7 @@
 // Words of places that updates are combined in, by what is wanted of them: the number of the last update, an integer, two words of an
 // integer.
 
-struct ScatterPlacesParams {
+struct ScatterSlotsParams {
     updates: u32,
     slice: u32,
     size: u32,
@@ -12,8 +12,8 @@ struct ScatterPlacesParams {
     strides: List,
 }
 
-fn scatter_places_params() -> ScatterPlacesParams {
-    return ScatterPlacesParams(
+fn scatter_slots_params() -> ScatterSlotsParams {
+    return ScatterSlotsParams(
         word(0u),
         word(1u),
         word(2u),
@@ -27,7 +27,7 @@ fn scatter_places_params() -> ScatterPlacesParams {
 
 // The last update of a place counts, for TUPLES of a whole slice.
 fn update_step() -> u32 {
-    return select(1u, scatter_places_params().slice, TUPLES && LAST);
+    return select(1u, scatter_slots_params().slice, TUPLES && LAST);
 }
 
 fn put_last(place: u32, t: u32) {

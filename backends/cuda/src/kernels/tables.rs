@@ -39,6 +39,15 @@ pub fn families() -> Vec<Family> {
             both(wgmma::few_table::ROWS, |t, tactic| t.listed(tactic)),
         ),
         family(
+            "Products of normalized rows by wgmma",
+            "The tiles above whose blocks have the whole depth of a row or exchange their sums, with the moments of rows.",
+            [
+                of("norm_matmul", wgmma::table::ROWS, |t: &wgmma::Tile, tactic| t.listed(tactic)),
+                of("norm_matmul", wgmma::few_table::ROWS, |t: &wgmma::few::Tile, tactic| t.listed(tactic)),
+            ]
+            .concat(),
+        ),
+        family(
             "Products by mma.sync",
             "`mma.sync` and `ldmatrix` on stages that `cp.async` copies; from sm_80 on. Lines of a stage are 16 bytes longer \
              than its part of the depth (32 where operands of 4 bytes lie across it), so that no two of eight neighbouring \

@@ -4,6 +4,7 @@ pub mod codes_table;
 pub mod few;
 pub mod few_table;
 pub mod floats_table;
+mod moments;
 pub mod operands;
 pub mod sparse;
 pub mod sparse_table;
@@ -14,7 +15,6 @@ pub use self::operands::STAGE_BYTES;
 use super::constants::{constants, structure};
 use super::conv::bias;
 use super::cost::{Device, LAUNCH_NS, Product};
-use super::matmul::normed;
 use super::mma::Kind;
 use crate::frame::strided;
 use crate::tiles;
@@ -163,14 +163,14 @@ impl Tile {
         let code = structure("Tile", &numbers, &flags, &more)
             + &constants(&[], &own)
             + &bias(site)
-            + &normed::members(site);
+            + &moments::members(site);
         let (split, threads) = (self.leaves_parts(), self.threads() as u32);
         let cluster = (self.cluster * if self.exchange { self.split } else { 1 }) as u32;
         let blocks = Blocks { early: true, cluster, ..Blocks::of(files.entry, threads) };
         let mut entries = vec![Entry::Blocks(blocks)];
         entries.extend(split.then_some(Entry::Element(0, files.sum)));
         Body {
-            shared: self.shared(normed::is(site)),
+            shared: self.shared(moments::is(site)),
             maps: 2,
             scratch: split,
             ..Body::of(files.name, entries)

@@ -15,7 +15,7 @@ pub const KERNELS: &[Kernel] = &[
 
 kiln_codegen::params! {
     /// Updates of places by words in scratch memory.
-    struct ScatterPlacesParams {
+    struct ScatterSlotsParams {
         /// Updates of the launch.
         updates: u32,
         /// Elements of a tuple's slice.
@@ -168,13 +168,13 @@ fn bits(n: usize) -> usize {
 }
 
 /// The parameters of a launch, and the number of its places.
-fn places(cx: &Cx<'_>, mode: Mode) -> Result<(ScatterPlacesParams, usize), BackendError> {
+fn places(cx: &Cx<'_>, mode: Mode) -> Result<(ScatterSlotsParams, usize), BackendError> {
     let (x, i) = (cx.shape(0)?, cx.shape(1)?);
     let (results, own) = (x.iter().product(), strides(&x));
     if !cx.op()?.is(SCATTER_ND) {
         let axis = cx.axis(x.len())?;
         let by = (0..i.len()).map(|d| if d == axis { 0 } else { own[d] }).collect();
-        let params = ScatterPlacesParams {
+        let params = ScatterSlotsParams {
             updates: i.iter().product(),
             slice: 1,
             size: x[axis],
@@ -194,7 +194,7 @@ fn places(cx: &Cx<'_>, mode: Mode) -> Result<(ScatterPlacesParams, usize), Backe
         _ => (tuples * slice, results),
     };
     let (sizes, strides) = (x[..depth].to_vec(), own[..depth].to_vec());
-    let params = ScatterPlacesParams {
+    let params = ScatterSlotsParams {
         updates,
         slice,
         size: 0,

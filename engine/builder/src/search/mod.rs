@@ -24,6 +24,9 @@ use std::collections::BTreeSet;
 /// A rewrite must be faster by this part to be taken.
 pub(crate) const GAIN: f64 = 0.02;
 
+/// Part by which runs of one network differ: where sums of steps are faster, runs may be slower by this.
+const TIE: f64 = 0.005;
+
 /// Comparison of a rewrite with the original.
 pub enum Verdict {
     /// Nanoseconds of the regions that differ.
@@ -55,7 +58,7 @@ impl Verdict {
     fn pays(&self) -> bool {
         match *self {
             Verdict::Timed { without, with } => with < without * (1.0 - GAIN),
-            Verdict::Runs { without, with } => with < without,
+            Verdict::Runs { without, with } => with < without * (1.0 + TIE),
             Verdict::Direct | Verdict::Selectable => true,
             Verdict::Hopeless(_) | Verdict::Refused(_) => false,
         }
@@ -258,11 +261,11 @@ impl Search<'_, '_> {
                 (finite(without), finite(with), taken, why.to_owned())
             }
             Verdict::Runs { without, with } => {
-                let taken = with < without;
+                let taken = Verdict::Runs { without, with }.pays();
                 let why = if taken {
-                    "runs of the network are faster"
+                    "faster, and runs of the network agree"
                 } else {
-                    "runs of the network are not faster"
+                    "runs of the network are slower"
                 };
                 (Some(without), Some(with), taken, why.to_owned())
             }

@@ -17,6 +17,8 @@ use std::time::Instant;
 
 /// Nanoseconds that the samples of one candidate may take, after the first.
 const PATIENCE: f64 = 5e8;
+/// Nanoseconds of runs in front of them: clocks rise while a device works.
+const WARM: f64 = 5e7;
 
 impl Tuner<'_> {
     /// Chooses for a step of control flow whose bodies are built, where the backend has several ways to run it: its first, unless
@@ -175,8 +177,9 @@ fn time_program(
     let mut context = device.load(Arc::new(program))?.context()?;
     context.enqueue(inputs, &shapes)?;
     context.outputs()?;
-    let warm = context.time_runs(1)?.into_iter().fold(1.0, f64::max);
-    let fits = (PATIENCE / warm).clamp(1.0, f64::from(samples.max(1)));
+    let first = context.time_runs(1)?.into_iter().fold(1.0, f64::max);
+    context.time_runs((WARM / first).clamp(1.0, 1000.0) as u32)?;
+    let fits = (PATIENCE / first).clamp(1.0, f64::from(samples.max(1)));
     context.time_runs(fits as u32)
 }
 

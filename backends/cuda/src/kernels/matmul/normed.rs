@@ -1,28 +1,8 @@
 //! Products of normalized rows: the tiles of products by `wgmma`, which add up the moments of rows beside them.
 
 use super::across;
-use crate::frame::element;
-use crate::kernels::constants::constants;
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Site, unsupported};
-use kiln_ops::matmul::normed::NORM_MATMUL;
-
-/// Whether a site is such a product.
-pub fn is(site: &Site<'_>) -> bool {
-    site.op().is_ok_and(|op| op.is(NORM_MATMUL))
-}
-
-/// The members that kernel files of products ask for.
-pub fn members(site: &Site<'_>) -> String {
-    let normed = is(site);
-    let mut code = constants(&[], &[("NORMED", normed), ("CENTERED", normed && site.dtype(2).is_some())]);
-    if normed {
-        let epsilon = site.op().ok().and_then(|op| op.attrs().float("epsilon").ok()).unwrap_or(0.0) as f32;
-        code += &element("NormCell", "norm_value", site.first_dtype());
-        code += &site.function("epsilon", &[], "f32", &format!("cf({:#x}u)", epsilon.to_bits()));
-    }
-    code
-}
 
 /// Refuses rows whose moments stages do not hold: of other elements than 16-bit floats, or of depths that are no multiple of a stage's.
 fn check(site: &Site<'_>) -> Result<(), BackendError> {

@@ -1,11 +1,10 @@
 //! Products with few rows by `wgmma` with TMA, for sm_90a: matrix products by weights, and convolutions of images with
 //! channels last. The weights are the first operand of the instruction; blocks of a cluster share the depth.
 
-use super::multiply;
+use super::{moments, multiply};
 use crate::kernels::constants::structure;
 use crate::kernels::conv::bias;
 use crate::kernels::cost::{Device, Product};
-use crate::kernels::matmul::normed;
 use crate::kernels::mma::Kind;
 use crate::tiles;
 use kiln_backend::{BackendError, Tactic};
@@ -145,7 +144,7 @@ impl Tile {
         const INTAKE: f64 = 96.0;
         /// Bandwidth of the L2 for small boxes, as a multiple of the memory's.
         const L2: f64 = 1.15;
-        let (target, normed) = (site.target, normed::is(site));
+        let (target, normed) = (site.target, moments::is(site));
         let [m, n, ..] = product.size;
         let (rows, parts) = (self.rows as f64, (cut.steps * cut.chunk) as f64);
         let blocks = product.tiles(self.rows, 64) * self.split as f64;
@@ -187,7 +186,7 @@ impl Tile {
         let more = multiply(self.rows, kind, (kind.types.1, kind.types.0), (across_w, false));
         let code = structure("Tile", &numbers, &[("ACROSS_W", across_w)], &more)
             + &bias(site)
-            + &normed::members(site);
+            + &moments::members(site);
         let blocks = Blocks { early: true, cluster: self.split as u32, ..Blocks::of("few", THREADS as u32) };
         let shared = self.shared(cut) as u32;
         Ok(Body { shared, maps: 2, ..Body::of(file, vec![Entry::Blocks(blocks)]) }.with(code))

@@ -41,8 +41,8 @@ mod tests {
     #[test]
     fn positions_become_angles() {
         let text = "graph \"g\" { input %ids: i64[4] input %x: f32[4] weight %by: f32[1] = [0.5]
-            %p = cast(%ids) {to=\"f32\"} %a = mul(%p, %by) %c = cos(%a) %s = sin(%a) %t = mul(%c, %s)
-            %z = mul(%x, %by) %w = sin(%z) %other = cast(%ids) {to=\"f32\"} %q = mul(%other, %by) %r = exp(%q) %u = sin(%q)
+            %p = cast(%ids) {to=f32} %a = mul(%p, %by) %c = cos(%a) %s = sin(%a) %t = mul(%c, %s)
+            %z = mul(%x, %by) %w = sin(%z) %other = cast(%ids) {to=f32} %q = mul(%other, %by) %r = exp(%q) %u = sin(%q)
             output %t, %w, %r, %u }";
         let g = Graph::from_text(text).unwrap();
         let found = angles(&g);
