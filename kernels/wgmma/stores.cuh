@@ -259,7 +259,7 @@ template <class K> struct Stores {
     }
 
     // Those of eight sums that are left of the last column. One by one: code that is seldom run must not crowd out what is.
-    DEV static void put_some(const K& k, u32 part, u32 all, u32 at, const Sum (&v)[8], u32 col, u32 cols, const RowNorm& norm) {
+    DEV static void put_some(const K& k, u32 part, u32 all, u32 at, const Sum (&v)[8], u32 col, u32 cols, const RowNorm& norm = RowNorm{}) {
         const u32 count = ::min(cols - col, 8u);
 #pragma unroll 1
         for (u32 q = 0u; q < count; q++) {

@@ -4,7 +4,7 @@ use super::across;
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Site, unsupported};
 
-/// Refuses rows whose moments stages do not hold: of other elements than 16-bit floats, or of depths that are no multiple of a stage's.
+/// Refuses rows whose moments stages do not hold: those of other elements than 16-bit floats, and those that end within a stage.
 fn check(site: &Site<'_>) -> Result<(), BackendError> {
     /// Elements of 128 bytes.
     const STEP: usize = 64;

@@ -1,5 +1,5 @@
-//! Products of normalized rows by constant matrices: the norm's factors go into the matrix, its terms into a bias, and the product's
-//! kernel finds mean and spread of the rows that it reads anyway. The normalized rows are never stored.
+//! Products of normalized rows by constant matrices. The norm's factors go into the matrix and its terms into a bias. The product's kernel
+//! finds mean and spread of the rows that it reads anyway, so that normalized rows are never stored.
 
 use super::parallel_matmul::{Part, part};
 use super::view::{View, constant, input};
