@@ -5,7 +5,7 @@
 #include "../prelude/launch.cuh"
 #include "../prelude/storage.cuh"
 
-// What sums become by the moments of their row.
+// Mean and factor by which sums of a row are normalized.
 struct RowNorm {
     f32 mean, factor;
 };

@@ -188,7 +188,7 @@ template <class K> struct Stores {
         }
     }
 
-    // What the sums of row `e` of a lane become, by branches as in `pick`.
+    // Mean and factor of row `e` of a lane, by branches as in `pick`.
     DEV static RowNorm pick_norm(const Norms& norms, u32 e) {
         RowNorm found = norms.of_row[0];
 #pragma unroll

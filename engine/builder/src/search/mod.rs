@@ -85,6 +85,7 @@ pub struct Considered {
 }
 
 /// A graph cut into regions.
+#[derive(Clone)]
 pub struct Formed {
     /// After all passes.
     pub graph: Graph,

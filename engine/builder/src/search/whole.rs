@@ -8,7 +8,6 @@ use super::{Formed, Given, Search, Verdict};
 use crate::BuildError;
 use crate::inputs::{can_be_timed, random_inputs};
 use crate::kernels::{Chosen, Shaped, choose_all, planned};
-use crate::passes;
 use crate::streams;
 use crate::tuner::{Tuner, concretize};
 use kiln_backend::Program;
@@ -27,12 +26,7 @@ impl Search<'_, '_> {
         if !asked || !matches!(by_sums, Verdict::Timed { .. }) || !by_sums.pays() {
             return Ok(by_sums);
         }
-        let mut g = now.graph.clone();
-        for site in class {
-            site.apply(&mut g, &self.cx)?;
-        }
-        passes::run_list(&mut g, &self.cx, passes::CLEAN)?;
-        let other = self.form(g)?;
+        let other = self.take(now.clone(), class)?;
         Ok(match (self.run_time_of(now)?, self.run_time_of(&other)?) {
             (Some(without), Some(with)) => Verdict::Runs { without, with },
             _ => by_sums,
@@ -42,11 +36,7 @@ impl Search<'_, '_> {
     /// Nanoseconds that runs of a network take at the usual shapes; `None` where that cannot be known.
     fn run_time_of(&mut self, f: &Formed) -> Result<Option<f64>, BuildError> {
         let Some(kernels) = self.kernels(f)? else { return Ok(None) };
-        self.tuner.time_network(&kernels, |tuner| {
-            let Formed { graph, points, regions } = f;
-            let copy = Formed { graph: graph.clone(), points: points.clone(), regions: regions.clone() };
-            program(tuner, copy)
-        })
+        self.tuner.time_network(&kernels, |tuner| program(tuner, f.clone()))
     }
 }
 

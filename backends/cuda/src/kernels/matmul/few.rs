@@ -45,7 +45,7 @@ pub fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, 
 }
 
 /// The depth of a product by a matrix.
-fn depth(site: &Site<'_>, across_b: bool) -> Option<usize> {
+pub fn depth(site: &Site<'_>, across_b: bool) -> Option<usize> {
     let dims = weights(site)?;
     *dims.get(usize::from(!across_b))?
 }

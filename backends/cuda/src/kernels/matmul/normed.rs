@@ -8,8 +8,7 @@ use kiln_codegen::site::{Site, unsupported};
 fn check(site: &Site<'_>) -> Result<(), BackendError> {
     /// Elements of 128 bytes.
     const STEP: usize = 64;
-    let depth =
-        crate::kernels::wgmma::few::weights(site).and_then(|d| *d.get(usize::from(!across(site).ok()?.1))?);
+    let depth = crate::kernels::matmul::few::depth(site, across(site)?.1);
     if site.first_dtype().bits() != 16 || depth.is_none_or(|k| k == 0 || !k.is_multiple_of(STEP)) {
         return unsupported("moments of rows that are not 16-bit floats of whole stages");
     }

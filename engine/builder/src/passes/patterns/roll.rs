@@ -48,15 +48,16 @@ impl Rule for Roll {
 }
 
 /// Range that a slice takes of one axis.
-struct Cut {
-    x: ValueId,
-    axis: usize,
-    size: i64,
-    first: i64,
-    end: i64,
+pub struct Cut {
+    pub x: ValueId,
+    pub axis: usize,
+    pub size: i64,
+    pub first: i64,
+    pub end: i64,
 }
 
-fn cut(view: &View<'_>, v: ValueId) -> Option<Cut> {
+/// The range that a value is of another, by constant bounds and in steps of one.
+pub fn cut(view: &View<'_>, v: ValueId) -> Option<Cut> {
     let (_, node) = view.made_by(v, SLICE)?;
     let x = input(node, 0)?;
     let ints = |i: usize| input(node, i).map(|v| view.ints(v));

@@ -1,6 +1,7 @@
 //! Rotary embeddings that are written as x·cos + rotated·sin, where the rotated halves of x are (−x2, x1). Heads are turned before
 //! they are split, where they are split by a transpose, so that attention finds the transpose and reads through it.
 
+use super::roll::cut;
 use super::view::{View, input};
 use super::{Rule, Writer};
 use kiln_ir::infer::normalize_axis;
@@ -13,7 +14,6 @@ use kiln_ops::shape::RESHAPE;
 use kiln_ops::shape::squeeze::{SQUEEZE, UNSQUEEZE};
 use kiln_ops::slice::SLICE;
 use kiln_ops::slice::concat::CONCAT;
-use kiln_ops::slice::window::window;
 use kiln_ops::transpose::TRANSPOSE;
 
 /// Layers that are looked through for the halves of an angle.
@@ -139,18 +139,10 @@ fn rotated(view: &View<'_>, v: ValueId, x: ValueId) -> Option<Vec<NodeId>> {
     (last(node.op.attrs().int("axis").ok()?) && halves).then(|| vec![id, negated, upper.0, lower.0])
 }
 
-/// The slice of the last dimension that a value is, and what it takes.
+/// The slice of the last dimension of `x` that a value is, and what it takes.
 fn half(view: &View<'_>, v: ValueId, x: ValueId) -> Option<(NodeId, (i64, i64))> {
-    let (id, node) = view.made_by(v, SLICE).filter(|(_, n)| input(n, 0) == Some(x))?;
-    let rank = view.g.ty(x).rank();
-    let one = |i: usize, default: Option<i64>| match input(node, i) {
-        Some(v) => view.ints(v).and_then(|n| <[i64; 1]>::try_from(n).ok()).map(|[n]| n),
-        None => default,
-    };
-    let (start, end, step) = (one(1, None)?, one(2, None)?, one(4, Some(1))?);
-    let axis = normalize_axis(one(3, None)?, rank, "axes").ok()?;
-    let w = window(view.dims(x).last()?.as_const()?, start, end, step);
-    (axis + 1 == rank && step == 1).then_some((id, (w.first, w.first + w.len)))
+    let cut = cut(view, v).filter(|cut| cut.x == x && cut.axis + 1 == view.g.ty(x).rank())?;
+    Some((view.g.producer(v)?.0, (cut.first, cut.end)))
 }
 
 /// Whether the two halves of a table's last dimension are equal: by its elements, or by the layers that make it.
@@ -169,7 +161,7 @@ fn twice(view: &View<'_>, v: ValueId, half: i64, far: usize) -> bool {
             node.inputs.len() == 2 && node.inputs[0] == node.inputs[1] && axis.map(|a| a + 1) == Some(rank)
         }
         COS | SIN | CAST => input(node, 0).is_some_and(|x| twice(view, x, half, far - 1)),
-        // Those of one element keep both halves.
+        // A factor of one element keeps both halves.
         MUL => {
             let scalar = |v: ValueId| view.scalar(v).is_some();
             match (input(node, 0), input(node, 1)) {
