@@ -18,8 +18,11 @@ fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
     for id in g.order().to_vec() {
         let Some(node) = g.get(id) else { continue };
         let known = |v: &ValueId| g.value(*v).fact.as_const().is_some();
-        // Patterns look for the codes of weights and the layers behind them.
-        if widens_codes(g, node) || node.inputs.iter().flatten().any(|v| codes.contains(v)) {
+        // Patterns look for the codes of weights and for layers that change these weights. Layers whose results the inputs of a run
+        // decide are no such layers: the shapes of their results are known all the same.
+        let of_codes =
+            node.inputs.iter().flatten().any(|v| codes.contains(v)) && node.outputs.iter().all(known);
+        if widens_codes(g, node) || of_codes {
             codes.extend(node.outputs.iter().copied());
             continue;
         }
