@@ -5,8 +5,7 @@ use kiln_backend::BackendError;
 use kiln_backend::launch::words;
 use kiln_ir::infer::normalize_axis;
 use kiln_ir::op::Movement;
-use kiln_ir::{Fact, Graph, Node, Op, ValueId};
-use kiln_ops::shape::RESHAPE;
+use kiln_ir::{Dim, Fact, Graph, Node, Op, ValueId};
 use kiln_ops::slice::window::window;
 use kiln_ops::util::strides;
 
@@ -134,7 +133,8 @@ pub fn chain(g: &Graph, nodes: &[&Node], anchor: usize, mut v: ValueId) -> Resul
         v = *from;
     }
     moves.reverse();
-    let mut lie = Lie { contiguous: true, rows: true };
+    let rank = g.ty(v).rank();
+    let mut lie = Lie { regular: vec![true; rank.saturating_sub(1)], rows: true };
     for &at in &moves {
         lie.after(g, nodes[at])?;
     }
@@ -143,37 +143,72 @@ pub fn chain(g: &Graph, nodes: &[&Node], anchor: usize, mut v: ValueId) -> Resul
 
 /// Order of elements in the value that moves begin with, whatever the shapes.
 struct Lie {
-    /// One behind the other.
-    contiguous: bool,
-    /// One behind the other along the last dimension.
+    /// For each dimension but the last: whether its steps are as long as the whole next dimension, so that both can be walked as one.
+    regular: Vec<bool>,
+    /// Elements are one behind the other along the last dimension.
     rows: bool,
 }
 
 impl Lie {
     fn after(&mut self, g: &Graph, node: &Node) -> Result<(), BackendError> {
-        let rank = |v: Option<&ValueId>| v.map_or(0, |&v| g.ty(v).rank());
-        let (from, to) = (rank(node.inputs.first().and_then(Option::as_ref)), rank(node.outputs.first()));
+        let dims = |v: Option<&ValueId>| v.map_or(&[][..], |&v| &g.ty(v).dims);
+        let from = dims(node.inputs.first().and_then(Option::as_ref));
+        let to = dims(node.outputs.first());
         let facts: Vec<Option<&Fact>> = node.inputs.iter().map(|v| v.map(|v| &g.value(v).fact)).collect();
         match node.op.movement() {
-            Movement::Permutation => {
-                self.rows &= order(&node.op, from)?.last() == from.checked_sub(1).as_ref();
-                self.contiguous = false;
-            }
+            Movement::Permutation => self.permuted(&order(&node.op, from.len())?),
             Movement::Slice => {
-                self.rows &= !cuts(&facts, from)?.iter().any(|c| c.axis + 1 == from && c.step != 1);
-                self.contiguous = false;
+                cuts(&facts, from.len())?.iter().for_each(|cut| self.cut(cut.axis, cut.step, from.len()));
             }
-            _ if self.contiguous => {}
-            _ if !node.op.is(RESHAPE) => {
-                // Dimensions of size 1 come or go.
-                let all = from.max(to);
-                let axes = facts.get(1).copied().flatten().and_then(|f| f.as_const()).map(|t| t.to_i64());
-                let Some(axes) = axes else { return unsupported("a view by unknown axes") };
-                for a in axes {
-                    self.rows &= normalize_axis(a, all, "axes").map_err(op_error)? + 1 != all;
-                }
-            }
-            _ => return unsupported("a reshape of what does not lie in order"),
+            _ => self.reshaped(from, to)?,
+        }
+        Ok(())
+    }
+
+    fn permuted(&mut self, order: &[usize]) {
+        self.rows &= order.last() == order.len().checked_sub(1).as_ref();
+        self.regular = order.windows(2).map(|p| p[0] + 1 == p[1] && self.regular[p[0]]).collect();
+    }
+
+    fn cut(&mut self, axis: usize, step: i64, rank: usize) {
+        self.rows &= axis + 1 != rank || step == 1;
+        let (before, behind) = (axis.checked_sub(1), Some(axis).filter(|_| step != 1));
+        for at in [before, behind].into_iter().flatten() {
+            self.regular.get_mut(at).into_iter().for_each(|r| *r = false);
+        }
+    }
+
+    /// The same elements in other dimensions. Those that begin or end both lists stay; the others have to be walked as one.
+    fn reshaped(&mut self, from: &[Dim], to: &[Dim]) -> Result<(), BackendError> {
+        let wide = |dims: &[Dim]| -> Vec<usize> { (0..dims.len()).filter(|&i| !dims[i].is(1)).collect() };
+        let (old, new) = (wide(from), wide(to));
+        // Between two neighbours of more than one element.
+        let joined: Vec<bool> = old.windows(2).map(|p| self.regular[p[0]..p[1]].iter().all(|&r| r)).collect();
+        let equal = |(a, b): &(&usize, &usize)| from[**a] == to[**b];
+        let head = old.iter().zip(&new).take_while(equal).count();
+        let most = old.len().min(new.len()) - head;
+        let tail = old.iter().rev().zip(new.iter().rev()).take(most).take_while(equal).count();
+        let changed = head..old.len() - tail;
+        let inner = changed.start..changed.end.saturating_sub(1);
+        if joined.get(inner).is_some_and(|all| all.contains(&false)) {
+            return unsupported("a reshape of what does not lie in order");
+        }
+        // Dimensions of unknown size that come or go alone have one element; what is beside them is not looked at.
+        let whole = changed.is_empty() == (head + tail == new.len());
+        let ones_behind = old.last().is_none_or(|&at| self.regular[at..].iter().all(|&r| r));
+        let last_one = |dims: &[Dim]| dims.last().is_none_or(|d| d.is(1));
+        self.rows &= whole && ones_behind && (!last_one(to) || last_one(from));
+        self.regular = vec![true; to.len().saturating_sub(1)];
+        for (k, pair) in new.windows(2).enumerate() {
+            let before = if k < head {
+                Some(k)
+            } else if k + 1 >= new.len() - tail {
+                (k + old.len()).checked_sub(new.len())
+            } else {
+                None
+            };
+            let as_before = before.is_none_or(|at| joined.get(at).copied().unwrap_or(false));
+            self.regular[pair[1] - 1] = whole && as_before;
         }
         Ok(())
     }
@@ -217,6 +252,7 @@ pub fn coalesce(dims: &[usize], strides: &[i64]) -> (Vec<usize>, Vec<i64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kiln_ir::problem::Rng;
 
     #[test]
     fn dimensions_split_and_join_where_strides_allow_it() {
@@ -225,6 +261,66 @@ mod tests {
         assert_eq!(split(&[2, 3], &[1, 2], &[2, 1, 3]), Ok(vec![1, 0, 2]));
         assert_eq!(split(&[2, 0], &[1, 2], &[0]), Ok(vec![0]));
         assert!(split(&[2, 3], &[1, 2], &[6]).is_err());
+    }
+
+    /// Random moves: where the lie of elements allows a reshape, strides do, and what it says of them holds.
+    #[test]
+    fn strides_hold_what_the_lie_says() {
+        let mut rng = Rng::new(31);
+        let mut below = |n: usize| rng.bits() as usize % n;
+        let (mut allowed, mut refused) = (0, 0);
+        for _ in 0..20_000 {
+            let mut shape: Vec<usize> = (0..1 + below(4)).map(|_| [1, 2, 2, 3, 4, 6][below(6)]).collect();
+            let mut by = strides(&shape);
+            let mut lie = Lie { regular: vec![true; shape.len() - 1], rows: true };
+            for _ in 0..3 {
+                match below(3) {
+                    0 => {
+                        let mut order: Vec<usize> = (0..shape.len()).collect();
+                        order.swap(below(shape.len()), below(shape.len()));
+                        lie.permuted(&order);
+                        shape = order.iter().map(|&p| shape[p]).collect();
+                        by = order.iter().map(|&p| by[p]).collect();
+                    }
+                    1 => {
+                        let (axis, step) = (below(shape.len()), 1 + below(2));
+                        lie.cut(axis, step as i64, shape.len());
+                        shape[axis] = (1 + below(shape[axis])).div_ceil(step);
+                        by[axis] *= step;
+                    }
+                    _ => {
+                        let (mut left, mut to) = (shape.iter().product::<usize>(), Vec::new());
+                        while left > 1 || below(3) == 0 {
+                            let divisors: Vec<usize> =
+                                (1..=left).filter(|n| left.is_multiple_of(*n)).collect();
+                            to.push(divisors[below(divisors.len())]);
+                            left /= to.last().expect("a dimension");
+                        }
+                        to.extend(to.is_empty().then_some(1));
+                        let dims =
+                            |s: &[usize]| -> Vec<Dim> { s.iter().map(|&n| Dim::new(n as i64)).collect() };
+                        if lie.reshaped(&dims(&shape), &dims(&to)).is_err() {
+                            refused += 1;
+                            break;
+                        }
+                        by = split(&shape, &by, &to).expect("a view");
+                        shape = to;
+                        allowed += 1;
+                    }
+                }
+                let last = shape.len() - 1;
+                assert!(
+                    !lie.rows || shape[last] == 1 || by[last] == 1,
+                    "{shape:?} by {by:?}: {:?}",
+                    lie.regular
+                );
+                let wide: Vec<usize> = (0..shape.len()).filter(|&i| shape[i] > 1).collect();
+                for p in wide.windows(2).filter(|p| lie.regular[p[0]..p[1]].iter().all(|&r| r)) {
+                    assert_eq!(by[p[0]], by[p[1]] * shape[p[1]], "{shape:?} by {by:?}: {:?}", lie.regular);
+                }
+            }
+        }
+        assert!(allowed > 5_000 && refused > 1_000, "{allowed} allowed, {refused} refused");
     }
 
     #[test]
