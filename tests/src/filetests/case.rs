@@ -1,6 +1,6 @@
 //! The cases of a file.
 
-use kiln_builder::{BuildConfig, Constraints};
+use kiln_builder::{BuildConfig, Constraints, Refit};
 use kiln_ir::DType;
 
 /// One case.
@@ -23,7 +23,7 @@ pub struct Case {
 /// `#! set key=value …`.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// `reduced=f16`, `strong_types=true`, `obey=true`, `prefer=true`, `fold=false`, `fuse=false`, `fold_limit=…`.
+    /// `reduced=f16`, `strong_types=true`, `obey=true`, `prefer=true`, `fold=false`, `fuse=false`, `fold_limit=…`, `refit=all`.
     pub config: BuildConfig,
     /// `backend=wgpu`: who is asked what it can run; the CPU backend if not given.
     pub backend: String,
@@ -59,6 +59,7 @@ impl Settings {
             "fold" => self.config.fold = flag()?,
             "fuse" => self.config.fuse = flag()?,
             "fold_limit" => self.config.fold_limit = value.parse().map_err(|_| wrong())?,
+            "refit" if value == "all" => self.config.refit = Refit::All,
             "backend" => self.backend = value.into(),
             "tolerance" => self.tolerance = value.parse().map_err(|_| wrong())?,
             "sizes" => {

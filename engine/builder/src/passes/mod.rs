@@ -3,6 +3,7 @@
 pub(crate) mod canonicalize;
 mod context;
 mod count_loops;
+mod equal_weights;
 mod fold_batch_norm;
 mod fold_branches;
 pub mod fold_constants;
@@ -39,6 +40,7 @@ pub struct Pass {
 /// Passes in front of the choice of types, in order.
 pub const BEFORE_TYPES: &[Pass] = &[
     output_types::PASS,
+    equal_weights::PASS,
     canonicalize::PASS,
     fold_constants::BUT_CODES,
     fold_branches::PASS,
