@@ -1,6 +1,6 @@
 //! Products of several parts of one tensor with matrices of their own (experts, groups): one product of a batch.
 
-use super::parallel_matmul::{Part, part, same_type};
+use super::parallel_matmul::{Part, part};
 use super::view::{View, input};
 use super::{Rule, Writer};
 use kiln_ir::infer::normalize_axis;
@@ -116,8 +116,8 @@ impl Rule for BatchedMatmul {
 fn bias(view: &View<'_>, p: &Part) -> Option<Bias> {
     let &[(id, i)] = view.readers(p.y) else { return None };
     let n = view.g.get(id).filter(|n| n.op.is(ADD) && view.read_once(p.y))?;
-    let vector =
-        input(n, 1 - i.min(1)).filter(|&v| view.g.weight(v).is_some() && same_type(view.g, v, p.y))?;
+    let vector = input(n, 1 - i.min(1))
+        .filter(|&v| view.g.weight(v).is_some() && view.g.ty(v).dtype == view.g.ty(p.y).dtype)?;
     let fits = view.g.ty(vector).static_dims()?[..] == [usize::try_from(p.width).ok()?];
     let plain = n.meta.output_types.iter().all(Option::is_none);
     (fits && plain).then_some(Bias { id, y: *n.outputs.first()?, vector })
