@@ -25,6 +25,7 @@ mod norm_product;
 mod parallel_conv;
 mod parallel_gather;
 mod parallel_matmul;
+mod parallel_rotary;
 mod pat;
 mod patches;
 mod phases;
@@ -162,6 +163,7 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<repeated_parts::RepeatedParts>(),
     pattern::<parallel_gather::ParallelGather>(),
     pattern::<parallel_matmul::ParallelMatmul>(),
+    pattern::<parallel_rotary::ParallelRotary>(),
     pattern::<parallel_conv::ParallelConv>(),
     pattern::<batched_matmul::BatchedMatmul>(),
     pattern::<attention_apart::AttentionApart>(),

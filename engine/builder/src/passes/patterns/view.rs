@@ -102,6 +102,16 @@ pub fn input(node: &Node, i: usize) -> Option<ValueId> {
 /// Layers over constants are looked through so far.
 const DEPTH: usize = 64;
 
+/// Whether two values are one, or equal constants.
+pub fn same(g: &Graph, a: Option<ValueId>, b: Option<ValueId>) -> bool {
+    let tensor =
+        |v: ValueId| g.weight(v).filter(|w| w.name.is_none() && w.recipe.is_none()).map(|w| &w.tensor);
+    match (a, b) {
+        (Some(a), Some(b)) => a == b || (tensor(a).is_some() && tensor(a) == tensor(b)),
+        (a, b) => a == b,
+    }
+}
+
 /// Whether it is a constant, or the constant folder will make it one.
 pub fn constant(g: &Graph, v: ValueId) -> bool {
     fn at(g: &Graph, v: ValueId, depth: usize) -> bool {

@@ -1,6 +1,6 @@
 //! Layers that only move elements, or pick the greatest, work on codes: dequantization goes behind them, quantization before.
 
-use super::super::view::{View, constant, input};
+use super::super::view::{View, constant, input, same};
 use super::super::{Rule, Writer};
 use super::codes::{one_element, scalar};
 use kiln_ir::{Attrs, DType, Graph, IrError, Node, NodeId, Op, ValueId};
@@ -196,16 +196,6 @@ fn codes_type(g: &Graph, dequantize: &Node) -> Option<DType> {
 
 fn small(g: &Graph, v: ValueId) -> bool {
     matches!(g.ty(v).dtype, DType::I8 | DType::U8)
-}
-
-/// Whether two values are one, or equal constants.
-fn same(g: &Graph, a: Option<ValueId>, b: Option<ValueId>) -> bool {
-    let tensor =
-        |v: ValueId| g.weight(v).filter(|w| w.name.is_none() && w.recipe.is_none()).map(|w| &w.tensor);
-    match (a, b) {
-        (Some(a), Some(b)) => a == b || (tensor(a).is_some() && tensor(a) == tensor(b)),
-        (a, b) => a == b,
-    }
 }
 
 /// Whether a scale is a constant above 0.
