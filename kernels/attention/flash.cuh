@@ -35,20 +35,38 @@ template <class K> DEV void flash(const K& k) {
     constexpr u32 STAGES = K::STAGES;
     constexpr u32 MI = T::MI;
     const auto& p = params<FlashParams>(k);
+    // The lengths say how much there is to do.
+    if constexpr (K::LENGTHS) {
+        depend();
+    }
     const BlockWork<K> w(k, p, blockIdx.x);
     const u32 r0 = w.r0, rows = w.rows, first = w.first, last = w.last, valid = w.valid, steps = w.steps, b = w.b, kv = w.kv;
-    w.load_queries(k, p, block_memory);
     const BlockKeys<K> of_block(k, p, b, kv);
     auto load = [&](u32 stage, u32 step) {
         const u32 j0 = first + step * BN;
         of_block.load(p, T::keys_of(stage), j0, last);
         of_block.load_values(p, T::values_of(stage), j0, last);
     };
+    // Stages that are on their way before what the kernel waits for is done: those of the past alone.
+    u32 ahead = 0u;
+    if constexpr (K::PAST && !K::LENGTHS) {
+        while (p.past_given != 0u && ahead < ::min(STAGES - 1u, steps) && first + (ahead + 1u) * BN <= p.past) {
+            load(ahead, ahead);
+            ahead++;
+        }
+    }
+    if constexpr (!K::LENGTHS) {
+        depend();
+    }
+    if (yields(k)) {
+        release();
+    }
+    w.load_queries(k, p, block_memory);
     if constexpr (K::ALL_KEYS > 0u) {
         load(0u, 0u);
     }
     for (u32 s = 0u; s < STAGES - 1u; s++) {
-        if (s < steps) {
+        if (s >= ahead && s < steps) {
             load(s, s);
         }
         commit();

@@ -38,10 +38,26 @@ template <class K> DEV f32 mean(const FlashParams& p, f32 v, f32 n) {
     return n > 0.0f ? v / n : p.keys == 0u ? 0.0f : cf(empty<K>(n));
 }
 
-// Eight components of row `at` of the result. Parts of rows go to scratch memory: values, then maximum and sum.
-template <class K> DEV void put_row(const K& k, const FlashParams& p, u32 part, u32 at, u32 col, f32* v, f32 most, f32 n) {
+// Eight components of row `at` of the result, from column `col` on, from sums of weighted values and the sum of weights.
+template <class K> DEV void put_means(const K& k, const FlashParams& p, u32 at, u32 col, f32* v, f32 n) {
     const u32 size = p.value_size;
+#pragma unroll
+    for (u32 d = 0u; d < 8u; d++) {
+        v[d] = mean<K>(p, v[d], n);
+    }
+    if (size % 8u == 0u) {
+        k.emit0_run(at * size + col, v);
+        return;
+    }
+    for (u32 d = 0u; d < 8u && col + d < size; d++) {
+        k.emit0(at * size + col + d, v[d]);
+    }
+}
+
+// The same of a part of the keys. Parts of rows go to scratch memory: values, then maximum and sum.
+template <class K> DEV void put_row(const K& k, const FlashParams& p, u32 part, u32 at, u32 col, f32* v, f32 most, f32 n) {
     if constexpr (K::SPLIT) {
+        const u32 size = p.value_size;
         const u64 rows = u64(p.batch) * p.heads * p.queries;
         f32* to = reinterpret_cast<f32*>(k.scratch) + (part * rows + at) * size + col;
         for (u32 d = 0u; d < 8u && col + d < size; d++) {
@@ -53,41 +69,88 @@ template <class K> DEV void put_row(const K& k, const FlashParams& p, u32 part, 
             pair[1] = n;
         }
     } else {
-#pragma unroll
-        for (u32 d = 0u; d < 8u; d++) {
-            v[d] = mean<K>(p, v[d], n);
-        }
-        if (size % 8u == 0u) {
-            k.emit0_run(at * size + col, v);
-            return;
-        }
-        for (u32 d = 0u; d < 8u && col + d < size; d++) {
-            k.emit0(at * size + col + d, v[d]);
-        }
+        put_means(k, p, at, col, v, n);
     }
 }
 
-// An element of the result from the parts of its row.
-template <class K> DEV f32 merged(const K& k, u32 at) {
+// Sums of eight components of a row over some of the keys, by powers of two above the greatest score.
+struct Weighed {
+    f32 v[8];
+    f32 most, n;
+
+    // Adds sums over other keys.
+    DEV void add(const Weighed& other) {
+        const f32 now = fmaxf(most, other.most);
+        const f32 base = now == cf(MINUS_INFINITY) ? 0.0f : now;
+        const f32 by = power_of_two(most - base);
+        const f32 of_other = power_of_two(other.most - base);
+        n = __fmaf_rn(n, by, other.n * of_other);
+#pragma unroll
+        for (u32 d = 0u; d < 8u; d++) {
+            v[d] = __fmaf_rn(v[d], by, other.v[d] * of_other);
+        }
+        most = now;
+    }
+};
+
+// Rows of the result from their parts: threads that share eight components of a row read MERGED_AT_ONCE parts each at a time, and then
+// add up what they have found.
+constexpr u32 MERGE_THREADS = 128u;
+constexpr u32 MERGED_AT_ONCE = 4u;
+template <class K> DEV void merge_parts(const K& k) {
+    __shared__ Weighed all[MERGE_THREADS];
     const auto& p = params<FlashParams>(k);
     const u32 size = p.value_size;
-    const u32 parts = p.parts;
+    const u32 eights = ::max((size + 7u) / 8u, 1u);
+    const u32 sharing = ::min(MERGE_THREADS / eights, p.parts);
+    const u32 own = threadIdx.x / eights;
     const u64 rows = u64(p.batch) * p.heads * p.queries;
-    const f32* values = reinterpret_cast<const f32*>(k.scratch);
-    const f32* pairs = values + parts * rows * size + at / size * 2u;
-    f32 most = cf(MINUS_INFINITY);
-    for (u32 part = 0u; part < parts; part++) {
-        most = fmaxf(most, pairs[part * rows * 2u]);
+    const u32 row = blockIdx.x * (MERGE_THREADS / eights / sharing) + own / sharing;
+    const u32 first = own % sharing;
+    const u32 col = threadIdx.x % eights * 8u;
+    const bool active = own < MERGE_THREADS / eights / sharing * sharing && row < rows;
+    const Weighed none = {{}, cf(MINUS_INFINITY), 0.0f};
+    Weighed sum = none;
+    const f32* values = reinterpret_cast<const f32*>(k.scratch) + u64(row) * size + col;
+    const f32* pairs = reinterpret_cast<const f32*>(k.scratch) + p.parts * rows * size + row * 2u;
+    for (u32 part = first; active && part < p.parts; part += sharing * MERGED_AT_ONCE) {
+        Weighed next[MERGED_AT_ONCE];
+#pragma unroll
+        for (u32 i = 0u; i < MERGED_AT_ONCE; i++) {
+            const u64 at = part + i * sharing;
+            next[i] = none;
+            if (at < p.parts) {
+                next[i].most = pairs[at * rows * 2u];
+                next[i].n = pairs[at * rows * 2u + 1u];
+                const f32* from = values + at * rows * size;
+                if (size % 8u == 0u) {
+                    const Pack<f32> low = Pack<f32>::of(from);
+                    const Pack<f32> high = Pack<f32>::of(from + 4);
+#pragma unroll
+                    for (u32 d = 0u; d < 8u; d++) {
+                        next[i].v[d] = d < 4u ? low.v[d % 4u] : high.v[d % 4u];
+                    }
+                } else {
+#pragma unroll
+                    for (u32 d = 0u; d < 8u; d++) {
+                        next[i].v[d] = col + d < size ? from[d] : 0.0f;
+                    }
+                }
+            }
+        }
+#pragma unroll
+        for (u32 i = 0u; i < MERGED_AT_ONCE; i++) {
+            sum.add(next[i]);
+        }
     }
-    const f32 base = most == cf(MINUS_INFINITY) ? 0.0f : most;
-    f32 n = 0.0f;
-    f32 v = 0.0f;
-    for (u32 part = 0u; part < parts; part++) {
-        const f32 by = power_of_two(pairs[part * rows * 2u] - base);
-        n = __fmaf_rn(pairs[part * rows * 2u + 1u], by, n);
-        v = __fmaf_rn(values[part * rows * size + at], by, v);
+    all[threadIdx.x] = sum;
+    __syncthreads();
+    if (active && first == 0u) {
+        for (u32 i = 1u; i < sharing; i++) {
+            sum.add(all[threadIdx.x + i * eights]);
+        }
+        put_means(k, p, row, col, sum.v, sum.n);
     }
-    return mean<K>(p, v, n);
 }
 
 // The sums of weights of a warp's rows, each of which four threads share.

@@ -53,6 +53,7 @@ struct FlashParams {
     u32 mask_offset;
     f32 least;
     f32 hidden;
+    u32 past_given;
     u32 share;
 };
 

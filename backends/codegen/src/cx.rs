@@ -90,6 +90,11 @@ impl Cx<'_> {
         usize::from((self.holds)(Condition::Weight(i as u32)))
     }
 
+    /// Whether the run begins with the input, as a word: no kernel of the run writes it.
+    pub fn given(&self, i: usize) -> usize {
+        usize::from((self.holds)(Condition::Given(i as u32)))
+    }
+
     /// Whether output `j` shares its memory with input `i`.
     pub fn aliased(&self, i: usize, j: usize) -> bool {
         (self.holds)(Condition::Aliased(i as u32, j as u32))

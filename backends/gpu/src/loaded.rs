@@ -22,6 +22,8 @@ pub struct Loaded<D: Kernels> {
     pub bodies: Vec<Option<Vec<Arc<Loaded<D>>>>>,
     /// The weights.
     pub weights: Weights<D>,
+    /// Whether it is a body of control flow, whose inputs kernels around it may write.
+    pub is_body: bool,
     /// Positions of the inputs whose contents the host needs before a run.
     pub shape_inputs: Vec<usize>,
     /// Positions of further inputs whose contents the host plans by where it knows them, by [`flow::deciding_inputs`].
@@ -58,6 +60,7 @@ impl<D: Kernels> Loaded<D> {
             alternatives,
             bodies,
             weights,
+            is_body: false,
             shape_inputs,
             deciding,
         })
@@ -71,7 +74,10 @@ impl<D: Kernels> Loaded<D> {
     ) -> Result<Option<Vec<Arc<Loaded<D>>>>, BackendError> {
         let Some(node) = flow::checked(&program.graph, step)? else { return Ok(None) };
         step.check_bodies(node)?;
-        let load = |p: &Program| Ok(Arc::new(Loaded::new(device, queue, Arc::new(p.clone()), residency)?));
+        let load = |p: &Program| {
+            let body = Loaded::new(device, queue, Arc::new(p.clone()), residency)?;
+            Ok(Arc::new(Loaded { is_body: true, ..body }))
+        };
         step.bodies.iter().map(load).collect::<Result<_, _>>().map(Some)
     }
 

@@ -120,6 +120,10 @@ impl<'a, D: Launches> Planner<'a, D> {
                 v.is_some_and(|v| graph.weight(v).is_some())
             }
             Condition::Aliased(i, j) => operands.aliased(i as usize, j as usize),
+            Condition::Given(i) => k
+                .source(&loaded.program, i as usize)
+                .flatten()
+                .is_some_and(|v| graph.weight(v).is_some() || !loaded.is_body && graph.inputs.contains(&v)),
         };
         let site = LaunchSite {
             graph,

@@ -157,10 +157,11 @@ fn same(
     let anchor = planned.operands.anchor.and_then(|k| graph.get(nodes[k as usize]));
     let results = anchor.map(|n| n.outputs.clone()).unwrap_or_default();
     let wanted: Vec<bool> = results.iter().map(|v| graph.outputs.contains(v)).collect();
-    for outcome in 0..4 {
+    for outcome in 0..8 {
         let holds = |c: Condition| match c {
             Condition::Weight(_) => outcome & 1 != 0,
             Condition::Aliased(..) => outcome & 2 != 0,
+            Condition::Given(_) => outcome & 4 != 0,
         };
         let fact = |v: ValueId| &facts[v.0 as usize];
         let site = LaunchSite {

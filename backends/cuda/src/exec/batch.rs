@@ -178,8 +178,10 @@ impl Batch {
         }
     }
 
+    /// Puts a launch into the stream. The first one waits for what is in front of the run, so that the others may read its inputs ahead
+    /// of the kernels that they wait for.
     fn launch(&self, command: usize, stream: &Stream) -> Result<(), BackendError> {
-        let ran = self.launches.get(command).map_or(Ok(()), |l| l.run(stream, true));
+        let ran = self.launches.get(command).map_or(Ok(()), |l| l.run(stream, command > 0));
         ran.map_err(|error| self.failed(Failed { command: Some(command), error }))
     }
 
@@ -236,7 +238,7 @@ impl Batch {
                 step.map_or("", |s| s.name.as_str())
             )));
         }
-        let ran = stream.while_recording(|| run_all(&self.launches, stream, true, |_, _| Ok(())));
+        let ran = stream.while_recording(|| run_all(&self.launches, stream, false, |_, _| Ok(())));
         ran.map_err(|f| self.failed(f))?;
         let branches = self.launches.iter().filter(|c| c.is_branch()).cloned().collect();
         Ok(Recorded { _further: self.further.clone(), _branches: branches })

@@ -56,6 +56,7 @@ flash_kernels! {
     "attention.mma_64x64_split4" tile((64, 64), (4, 1), 2, 256, 4);
     "attention.mma_16x64_split8" tile((16, 64), (1, 4), 2, 512, 8);
     "attention.mma_16x128_split32" tile((16, 128), (1, 4), 2, 256, 32);
+    "attention.mma_16x64_split32" tile((16, 64), (1, 4), 2, 512, 32);
     "attention.wgmma_128x128" wide((128, 128), 256, 1);
     "attention.wgmma_128x96" wide((128, 96), 256, 1);
     "attention.wgmma_128x64" wide((128, 64), 512, 1);

@@ -116,6 +116,9 @@ pub enum Condition {
     /// The memory of an input and an output of the anchor, by position, starts at the same byte.
     #[n(1)]
     Aliased(#[n(0)] u32, #[n(1)] u32),
+    /// The run begins with the anchor's input at this position: a weight or an input of the network, which no kernel of the run writes.
+    #[n(2)]
+    Given(#[n(0)] u32),
 }
 
 impl Launch {

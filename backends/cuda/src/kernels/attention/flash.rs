@@ -13,6 +13,8 @@ use kiln_codegen::site::{Cx, Site, op_error};
 use kiln_codegen::{Blocks, Body, Entry, Grid, Launch};
 use kiln_ir::DType;
 
+/// Threads of a block that merges parts of rows.
+const MERGE_THREADS: usize = 128;
 /// The input that is the past keys.
 const PAST: usize = 4;
 /// The input that is the number of keys that are not padding.
@@ -113,6 +115,8 @@ kiln_codegen::params! {
         least: f32,
         /// The score of keys that a bool mask hides, in the same units.
         hidden: f32,
+        /// Whether keys and values of the past may be read before the kernels in front are done.
+        past_given: u32,
         /// Heads of queries that read one of keys, where boxes are copied and every head of queries has blocks of its own.
         share: u32,
     }
@@ -186,8 +190,12 @@ pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     // A warpgroup that copies lends its registers, of which a block has all.
     // Where keys are stored as well, the compiler spills registers unless it may let a multiprocessor hold a single block.
     let beside = tile.resident().or(present(site).then_some(1)).map(|n| n as u32);
-    let mut entries = vec![Entry::Blocks(Blocks { beside, ..Blocks::of(entry, tile.threads() as u32) })];
-    entries.extend(split.then_some(Entry::Element(0, "merged")));
+    let mut entries = vec![Entry::Blocks(Blocks {
+        beside,
+        early: !tile.groups,
+        ..Blocks::of(entry, tile.threads() as u32)
+    })];
+    entries.extend(split.then_some(Entry::blocks("merge_parts", MERGE_THREADS as u32)));
     let unwritten = (1..4).filter(|&j| j == 3 || !present(site)).collect();
     let shared = tile.shared(&heads, masked) as u32;
     let maps = boxes.map_or(0, |b| b.maps.len() as u32);
@@ -289,6 +297,7 @@ pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
         mask_offset: p.mask_offset,
         least,
         hidden: (p.hidden * mask_scale).max(least),
+        past_given: [PAST, PAST + 1].into_iter().map(|i| cx.given(i)).product(),
         share: shared_by.max(1),
     };
     let words = params.words()?;
@@ -301,6 +310,14 @@ pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
     if tile.split == 1 {
         return Ok(vec![flash]);
     }
-    let bytes = (p.batch * p.heads * p.queries * parts * (p.v_size + 2) * 4) as u64;
-    Ok(vec![flash.scratch(bytes), Launch::map(1, words).scratch(bytes)])
+    let rows = p.batch * p.heads * p.queries;
+    let bytes = (rows * parts * (p.v_size + 2) * 4) as u64;
+    let merge = Launch::map(1, words).on(Grid::Groups(rows.div_ceil(rows_merged(p.v_size, parts)) as u64));
+    Ok(vec![flash.scratch(bytes), merge.scratch(bytes)])
+}
+
+/// Rows that a block merges from their parts.
+fn rows_merged(size: usize, parts: usize) -> usize {
+    let threads = MERGE_THREADS / size.div_ceil(8).max(1);
+    threads / parts.clamp(1, threads.max(1))
 }
