@@ -2,22 +2,40 @@
 
 use crate::long::repeated;
 use crate::scalar::register;
-use crate::site::{Cx, Site, op_error};
-use crate::{Body, Entry, Grid, Kernel, Launch};
+use crate::site::{Cx, Site, op_error, unsupported};
+use crate::{Body, Entry, Grid, Kernel, Launch, plain};
 use kiln_backend::BackendError;
 use kiln_ir::DType;
 use kiln_ops::util::strides;
 
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[
-    Kernel::alone(
-        "scatter_elements",
-        &["scatter_elements"],
-        |s, _| in_order(s, "scatter_elements"),
-        elements,
-    ),
-    Kernel::alone("scatter_nd", &["scatter_nd"], |s, _| in_order(s, "scatter_nd"), tuples),
+    Kernel {
+        tactics: |site| moved_updates(site).and_then(|()| plain("scatter_elements")),
+        ..Kernel::alone(
+            "scatter_elements",
+            &["scatter_elements"],
+            |s, _| in_order(s, "scatter_elements"),
+            elements,
+        )
+        .framed()
+    },
+    Kernel {
+        tactics: |site| moved_updates(site).and_then(|()| plain("scatter_nd")),
+        ..Kernel::alone("scatter_nd", &["scatter_nd"], |s, _| in_order(s, "scatter_nd"), tuples).framed()
+    },
 ];
+
+/// The input that is the updates.
+const UPDATES: usize = 2;
+
+/// Refuses moves in front of other inputs than the updates: x may be the result's own memory, and checks read indices as they lie.
+pub fn moved_updates(site: &Site<'_>) -> Result<(), BackendError> {
+    match site.moves.iter().enumerate().find(|(i, moves)| *i != UPDATES && !moves.is_empty()) {
+        Some((i, _)) => unsupported(format!("a scatter whose input {i} was moved")),
+        None => Ok(()),
+    }
+}
 
 crate::params! {
     /// Updates of single elements along an axis.

@@ -7,7 +7,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, differ, normalize_axis};
-use kiln_ir::op::{AttrDef, OpDef, Port, Tolerance, attr, choice, input};
+use kiln_ir::op::{AttrDef, OpDef, Port, Roles, Tolerance, attr, choice, input};
 use kiln_ir::problem::{Problem, Rng, made};
 use kiln_ir::range::{IndexRange, RangeCx};
 use kiln_ir::tensor::{Elems, Tensor};
@@ -45,6 +45,7 @@ static OPS: &[OpDef] = &[
         eval: eval_elements,
         ranges: Some(|cx| Ok(vec![IndexRange::signed(1, cx.size(0, cx.axis("axis", 0)?))])),
         problems: element_problems,
+        roles: Roles { reads_through_movement: true, ..Roles::NONE },
         ..PLAIN
     },
     OpDef {
@@ -59,6 +60,7 @@ static OPS: &[OpDef] = &[
         eval: eval_nd,
         ranges: Some(ranges_nd),
         problems: nd_problems,
+        roles: Roles { reads_through_movement: true, ..Roles::NONE },
         ..PLAIN
     },
 ];

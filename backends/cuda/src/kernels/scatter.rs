@@ -7,7 +7,7 @@ use super::alone;
 use super::divisor::{Divisor, Divisors};
 use super::shape::{input, moving, output, product, traffic};
 use kiln_backend::{BackendError, Tactic};
-use kiln_codegen::scatter::combine;
+use kiln_codegen::scatter::{combine, moved_updates};
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
 use kiln_codegen::views::coalesce;
 use kiln_codegen::{Body, Entry, Grid, Kernel, Launch};
@@ -23,14 +23,16 @@ pub const KERNELS: &[Kernel] = &[
         tactics,
         |site, _| source(site),
         |cx| launch(cx, elements(cx)?),
-    ),
+    )
+    .framed(),
     alone(
         "scatter_nd.places",
         &["scatter_nd"],
         tactics,
         |site, _| source(site),
         |cx| launch(cx, tuples(cx)?),
-    ),
+    )
+    .framed(),
 ];
 
 kiln_codegen::params! {
@@ -145,6 +147,7 @@ fn moved(site: &Site<'_>) -> Result<usize, BackendError> {
 }
 
 fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
+    moved_updates(site)?;
     let op = site.op()?;
     let t = site.out_dtype(0);
     let mode = Mode::of(op.attrs().str("reduction").map_err(op_error)?, t)?;

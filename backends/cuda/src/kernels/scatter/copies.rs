@@ -4,7 +4,7 @@ use crate::frame::element;
 use crate::kernels::alone;
 use crate::kernels::shape::{input, moving, product, traffic};
 use kiln_backend::{BackendError, Tactic};
-use kiln_codegen::scatter::{elements, in_order, tuples};
+use kiln_codegen::scatter::{elements, in_order, moved_updates, tuples};
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
 use kiln_codegen::{Body, Entry, Grid, Kernel, Launch};
 use kiln_ops::scatter::SCATTER_ND;
@@ -17,14 +17,16 @@ pub const KERNELS: &[Kernel] = &[
         tactics,
         |site, _| source(site, "scatter_elements"),
         |cx| launch(cx, elements(cx)?),
-    ),
+    )
+    .framed(),
     alone(
         "scatter_nd.copy",
         &["scatter_nd"],
         tactics,
         |site, _| source(site, "scatter_nd"),
         |cx| launch(cx, tuples(cx)?),
-    ),
+    )
+    .framed(),
 ];
 
 kiln_codegen::params! {
@@ -39,6 +41,7 @@ kiln_codegen::params! {
 const COPY: usize = 0;
 
 fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
+    moved_updates(site)?;
     let t = site.out_dtype(0);
     if !(8..=32).contains(&t.bits()) {
         return unsupported(format!("copies of {t} by vectors"));
