@@ -178,7 +178,7 @@ impl Lie {
         }
     }
 
-    /// The same elements in other dimensions. Those that begin or end both lists stay; the others have to be walked as one.
+    /// Other dimensions for the same elements. Those that begin or end both lists stay; the others have to be walked as one.
     fn reshaped(&mut self, from: &[Dim], to: &[Dim]) -> Result<(), BackendError> {
         let wide = |dims: &[Dim]| -> Vec<usize> { (0..dims.len()).filter(|&i| !dims[i].is(1)).collect() };
         let (old, new) = (wide(from), wide(to));

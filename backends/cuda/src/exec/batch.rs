@@ -178,8 +178,8 @@ impl Batch {
         }
     }
 
-    /// Puts a launch into the stream. The first one waits for what is in front of the run, so that the others may read its inputs ahead
-    /// of the kernels that they wait for.
+    /// Puts a launch into the stream. The first one waits for what is in front of the run. So the others may read inputs of the run
+    /// before they wait for kernels.
     fn launch(&self, command: usize, stream: &Stream) -> Result<(), BackendError> {
         let ran = self.launches.get(command).map_or(Ok(()), |l| l.run(stream, command > 0));
         ran.map_err(|error| self.failed(Failed { command: Some(command), error }))
