@@ -37,16 +37,23 @@ fn any_nan(a: f32, b: f32) -> bool {
     return is_nan(a) || is_nan(b);
 }
 
+// The place of a number among all numbers, as an integer; equal for both zeros. Devices may take subnormal numbers for zeros where they
+// compare numbers themselves.
+fn order_key(x: f32) -> i32 {
+    let b = bitcast<i32>(x);
+    return select(b, -(b & 0x7fffffff), b < 0);
+}
+
 fn feq(a: f32, b: f32) -> bool {
-    return !any_nan(a, b) && a == b;
+    return !any_nan(a, b) && order_key(a) == order_key(b);
 }
 
 fn flt(a: f32, b: f32) -> bool {
-    return !any_nan(a, b) && a < b;
+    return !any_nan(a, b) && order_key(a) < order_key(b);
 }
 
 fn fle(a: f32, b: f32) -> bool {
-    return !any_nan(a, b) && a <= b;
+    return !any_nan(a, b) && order_key(a) <= order_key(b);
 }
 
 fn fnonzero(x: f32) -> bool {

@@ -71,7 +71,7 @@ fn overlap(r: Rect, s: Rect) -> bool {
 fn candidate(row: u32, i: u32) -> bool {
     let p = sorted_nms_params();
     let s = x1(row * p.boxes + i);
-    return !is_nan(s) && (!LEAST_SCORE || s > p.score);
+    return !is_nan(s) && (!LEAST_SCORE || flt(p.score, s));
 }
 
 // The class of pick k of a batch entry, where each class has as many as it can have at most.
@@ -96,7 +96,7 @@ fn pick_before(entry: u32, a: u32, b: u32) -> bool {
     }
     let boxes = sorted_nms_params().boxes;
     let first = x1(class_of(entry, a) * boxes + pick_of(entry, a));
-    return first > x1(class_of(entry, b) * boxes + pick_of(entry, b));
+    return flt(x1(class_of(entry, b) * boxes + pick_of(entry, b)), first);
 }
 
 // Greater scores first, what is no candidate last.
@@ -110,7 +110,7 @@ fn before(row: u32, a: u32, b: u32) -> bool {
     if (!is_a || !is_b) {
         return is_a && !is_b;
     }
-    return x1(row * p.boxes + a) > x1(row * p.boxes + b);
+    return flt(x1(row * p.boxes + b), x1(row * p.boxes + a));
 }
 
 fn picks_at(row: u32) -> u32 {
@@ -272,3 +272,7 @@ fn x1(at: u32) -> f32 {
 const CENTER_BOX: bool = false;
 const BOXES_OF_CLASSES: bool = false;
 const LEAST_SCORE: bool = false;
+
+fn flt(a: f32, b: f32) -> bool {
+    return a < b;
+}

@@ -21,7 +21,7 @@ fn hardmax_place(line: u32) -> i32 {
     for (var i = lo(); i < hi(); i++) {
         let b = x0(base + u32(best) * p.inner);
         let x = x0(base + i * p.inner);
-        if (!is_nan(b) && (is_nan(x) || x > b)) {
+        if (!is_nan(b) && (is_nan(x) || flt(b, x))) {
             best = i32(i);
         }
     }
@@ -62,4 +62,8 @@ fn resume(at: u32, start: i32) -> i32 {
 
 fn kept(at: u32) -> i32 {
     return 0;
+}
+
+fn flt(a: f32, b: f32) -> bool {
+    return a < b;
 }
