@@ -1,4 +1,5 @@
-//! Products and convolutions by cooperative matrices beside the oracle: whole and broken quads, turned operands, batches, groups.
+//! Products, convolutions and attention by cooperative matrices beside the oracle: whole and broken quads, turned operands, batches,
+//! groups, masks.
 #![allow(
     clippy::print_stdout,
     clippy::panic,
@@ -32,11 +33,18 @@ fn run(device: &dyn Device, program: Program, given: &[Tensor]) -> Result<Vec<Te
 
 /// Runs an operator of f16 by every tile, and compares with the oracle.
 fn agree(name: &str, attrs: Attrs, shapes: &[&[usize]]) {
+    let tensor = |(k, s): (usize, &&[usize])| Some(Rng::new(k as u64).tensor(DType::F16, s));
+    agree_of(name, attrs, &shapes.iter().enumerate().map(tensor).collect::<Vec<_>>());
+}
+
+/// The same of these inputs. Only the first output is read.
+fn agree_of(name: &str, attrs: Attrs, inputs: &[Option<Tensor>]) {
     let Some((device, target)) = device() else { return };
     let op = Op::new(name, attrs).expect("an operator");
-    let tensor = |(k, s): (usize, &&[usize])| Some(Rng::new(k as u64).tensor(DType::F16, s));
-    let inputs: Vec<Option<Tensor>> = shapes.iter().enumerate().map(tensor).collect();
-    let (program, given) = Program::single(&op, &inputs).expect(name);
+    let shapes: Vec<_> = inputs.iter().map(|t| t.as_ref().map(Tensor::shape)).collect();
+    let (mut program, given) = Program::single(&op, inputs).expect(name);
+    program.graph.outputs.truncate(1);
+    let others = op.eval(inputs).expect("the oracle's results").split_off(1);
     let region = program.region(&program.steps[0]).expect("a region");
     let tactics = Wgpu.tactics(&region, &target).expect("tactics");
     let mut ran = 0;
@@ -46,8 +54,10 @@ fn agree(name: &str, attrs: Attrs, shapes: &[&[usize]]) {
         program.steps[0].tactic = tactic.clone();
         let text = || text_of(program.steps[0].blob.as_slice()).expect("a text");
         let what = format!("{name} {shapes:?}, {}", tactic.id());
-        let found = run(device.as_ref(), program.clone(), &given).unwrap_or_else(|e| panic!("{what}: {e}"));
-        let verdict = check(&op, &inputs, &found, Latitude { flush: true, ..Latitude::default() });
+        let mut found =
+            run(device.as_ref(), program.clone(), &given).unwrap_or_else(|e| panic!("{what}: {e}"));
+        found.extend(others.iter().cloned());
+        let verdict = check(&op, inputs, &found, Latitude { flush: true, ..Latitude::default() });
         assert!(verdict.is_ok(), "{what}: {}\n{}", verdict.expect_err("it differs"), text());
         ran += 1;
     }
@@ -98,4 +108,47 @@ fn convolutions() {
             agree("conv", attrs.clone(), &[&x, &w, &[outputs]]);
         }
     }
+}
+
+/// Attention of `q_heads` heads with `kv_heads` heads of keys; a mask of this type is added for each query and key.
+fn attention(attrs: Attrs, heads: [usize; 2], lengths: [usize; 2], sizes: [usize; 2], mask: Option<DType>) {
+    let ([q_heads, kv_heads], [queries, keys], [size, v_size]) = (heads, lengths, sizes);
+    let mut rng = Rng::new(7);
+    let flat = attrs.int("q_heads").is_ok();
+    let mut input = |heads: usize, n: usize, size: usize| {
+        let shape = if flat { vec![2, n, heads * size] } else { vec![2, heads, n, size] };
+        Some(rng.tensor(DType::F16, &shape))
+    };
+    let mut inputs = vec![
+        input(q_heads, queries, size),
+        input(kv_heads, keys, size),
+        input(kv_heads, keys, v_size),
+    ];
+    inputs.extend(mask.map(|t| Some(Rng::new(8).tensor(t, &[2, 1, queries, keys]))));
+    agree_of("attention", attrs, &inputs);
+}
+
+#[test]
+fn attention_of_all_keys() {
+    attention(Attrs::new(), [2, 2], [70, 77], [64, 64], None);
+    attention(Attrs::new(), [2, 1], [5, 130], [40, 24], None);
+    attention(Attrs::new(), [1, 1], [33, 50], [99, 101], None);
+    attention(Attrs::new(), [1, 1], [1, 1], [128, 64], None);
+    attention(Attrs::new().with("softcap", 2.0), [4, 2], [40, 33], [8, 8], None);
+    let flat = Attrs::new().with("q_heads", 4i64).with("kv_heads", 2i64);
+    attention(flat, [4, 2], [37, 45], [32, 30], None);
+}
+
+#[test]
+fn attention_of_some_keys() {
+    let causal = || Attrs::new().with("causal", true);
+    attention(causal(), [2, 2], [97, 97], [64, 64], None);
+    attention(causal(), [2, 2], [40, 90], [72, 72], None);
+    attention(causal().with("window_left", 9i64), [2, 2], [97, 97], [64, 64], None);
+    let window = Attrs::new().with("window_left", 40i64).with("window_right", 3i64);
+    attention(window.with("zero_empty", true), [2, 2], [97, 20], [64, 64], None);
+    attention(Attrs::new(), [2, 2], [50, 66], [64, 64], Some(DType::F16));
+    attention(Attrs::new(), [2, 2], [50, 67], [64, 64], Some(DType::F32));
+    attention(Attrs::new(), [2, 2], [50, 67], [64, 64], Some(DType::Bool));
+    attention(Attrs::new().with("hidden_score", -1e4), [2, 2], [50, 9], [64, 64], Some(DType::Bool));
 }

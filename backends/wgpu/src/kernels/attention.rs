@@ -1,5 +1,7 @@
 //! Attention: scores, softmax and weighted sum, one pass each, with the weights in scratch memory.
 
+pub mod cooperative;
+
 use kiln_backend::BackendError;
 use kiln_codegen::attention::{Problem, body, unmoved};
 use kiln_codegen::long::repeated;

@@ -30,6 +30,25 @@ pub struct CooperativeTile {
     pub k: usize,
 }
 
+/// Rows of a part, and threads of a subgroup, of a device that has cooperative matrices.
+pub fn part_and_lanes(site: &Site<'_>) -> Result<(usize, usize), BackendError> {
+    let number = |name| site.target.numbers.get(name).map_or(0, |&n| n as usize);
+    let (part, lanes) = (number(PART_SIZE), number(SUBGROUP_SIZE));
+    let has = ["cooperative_matrix", "f16", "subgroup"].iter().all(|f| site.target.has(f));
+    if !has || ![8, 16].contains(&part) || lanes == 0 {
+        return unsupported("the device has no cooperative matrices of f16 that are summed in f32");
+    }
+    Ok((part, lanes))
+}
+
+/// The types of parts of A, B and sums.
+pub fn part_types(site: &Site<'_>, part: usize) -> String {
+    let matrix = |name: &str, of: &str, role: &str| {
+        (site.dialect.alias)(name, &format!("coop_mat{part}x{part}<{of}, {role}>"))
+    };
+    matrix("PartA", "f16", "A") + &matrix("PartB", "f16", "B") + &matrix("Sums", "f32", "C")
+}
+
 /// Directions in which elements of operands and results are neighbours in memory.
 pub struct Lines {
     /// Whether A's are along the depth.
@@ -46,12 +65,8 @@ impl CooperativeTile {
         if [site.dtype(0), site.dtype(1)] != [Some(DType::F16); 2] || !site.out_dtype(0).is_float() {
             return unsupported("cooperative matrices of other types than f16");
         }
+        let (part, lanes) = part_and_lanes(site)?;
         let number = |name| site.target.numbers.get(name).map_or(0, |&n| n as usize);
-        let (part, lanes) = (number(PART_SIZE), number(SUBGROUP_SIZE));
-        let has = ["cooperative_matrix", "f16", "subgroup"].iter().all(|f| site.target.has(f));
-        if !has || ![8, 16].contains(&part) || lanes == 0 {
-            return unsupported("the device has no cooperative matrices of f16 that are summed in f32");
-        }
         let (threads, memory) = (number("workgroup_threads"), number("shared_memory"));
         let fits = |t: &CooperativeTile| t.threads() <= threads && t.memory() <= memory;
         Ok(CooperativeTile::sized(part, lanes).filter(fits).collect())
@@ -138,9 +153,6 @@ impl CooperativeTile {
             ("WHOLE_B", whole(b)),
         ];
         let run = |along: bool, across: usize| if along { self.k / 4 } else { across / 4 };
-        let matrix = |name: &str, of: &str, role: &str| {
-            (site.dialect.alias)(name, &format!("coop_mat{0}x{0}<{of}, {role}>", self.part))
-        };
         let code = state(site, site.out_dtype(0))
             + &number("PART", self.part)
             + &number("LANES", self.lanes)
@@ -150,9 +162,7 @@ impl CooperativeTile {
             + &number("RUN_A", run(lines.a, self.m()))
             + &number("RUN_B", run(lines.b, self.n()))
             + &flags.map(|(name, v)| site.constant(name, "bool", v)).concat()
-            + &matrix("PartA", "f16", "A")
-            + &matrix("PartB", "f16", "B")
-            + &matrix("Sums", "f32", "C");
+            + &part_types(site, self.part);
         let files = vec![operands, "matmul/cooperative"];
         let entries = vec![Entry::blocks("product_cooperative", self.threads() as u32)];
         Body { code, files, entries, scratch: true, ..Body::default() }

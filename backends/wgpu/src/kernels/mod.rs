@@ -24,6 +24,7 @@ use kiln_codegen::{Kernel, cast, gather, pointwise, sample, shape, signal, slice
 /// Kernels of this backend alone.
 #[rustfmt::skip]
 pub const OWN: &[&[Kernel]] = &[
+    attention::cooperative::KERNELS,
     attention::KERNELS,
     conv::KERNELS,
     generate::KERNELS,
