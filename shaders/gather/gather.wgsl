@@ -40,6 +40,17 @@ fn gather(at: u32) -> Value {
     return x0((slice * p.size + u32(i)) * p.after + low);
 }
 
+// The run that begins with an element: the rest of its slice.
+fn gather_run(at: u32) -> Run {
+    let p = gather_params();
+    let low = at % p.after;
+    let pick = at / p.after % p.picked;
+    let slice = at / p.after / p.picked;
+    let i = from_end(x1(slice / p.before * p.picked + pick), p.size);
+    let left = select(p.after - low, 0u, i < 0);
+    return Run((slice * p.size + u32(i)) * p.after + low, 1u, left, 0u, p.after, 0u, left);
+}
+
 struct GatherElementsParams {
     axis: u32,
     size: u32,
@@ -111,6 +122,22 @@ fn gather_nd(at: u32) -> Value {
     return x0(source);
 }
 
+// The run that begins with an element: the rest of its slice.
+fn gather_nd_run(at: u32) -> Run {
+    let p = gather_nd_params();
+    let tuple = at / p.slice;
+    var run = Run(tuple / p.tuples * p.batch + at % p.slice, 1u, p.slice - at % p.slice, 0u, p.slice, 0u, 0u);
+    for (var d = 0u; d < p.sizes.count; d++) {
+        let i = from_end(x1(tuple * p.sizes.count + d), item(p.sizes, d));
+        if (i < 0) {
+            return run;
+        }
+        run.start += u32(i) * item(p.strides, d);
+    }
+    run.both = run.left;
+    return run;
+}
+
 // Stand-ins for what a generated module defines.
 
 alias Value = f32;
@@ -136,4 +163,14 @@ fn item(list: List, i: u32) -> u32 {
 
 fn word(k: u32) -> u32 {
     return k;
+}
+
+struct Run {
+    start: u32,
+    step: u32,
+    left: u32,
+    skip: u32,
+    inner: u32,
+    outer: u32,
+    both: u32,
 }

@@ -1,5 +1,9 @@
 // Rows whose elements lie next to each other.
 
+fn are_neighbours() -> bool {
+    return true;
+}
+
 fn row_start(row: u32) -> u32 {
     return row * row_length();
 }

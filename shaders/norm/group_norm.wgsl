@@ -21,6 +21,10 @@ fn row_length() -> u32 {
     return group_norm_params().count;
 }
 
+fn are_neighbours() -> bool {
+    return !CHANNELS_LAST;
+}
+
 fn row_start(group: u32) -> u32 {
     let p = group_norm_params();
     if (!CHANNELS_LAST) {
@@ -69,8 +73,16 @@ fn first(at: u32, group: u32) -> f32 {
     return x0(at);
 }
 
+fn first_of(x: f32) -> f32 {
+    return x;
+}
+
 fn second(at: u32, group: u32, mean: f32) -> f32 {
-    return (x0(at) - mean) * (x0(at) - mean);
+    return second_of(x0(at), mean);
+}
+
+fn second_of(x: f32, mean: f32) -> f32 {
+    return (x - mean) * (x - mean);
 }
 
 fn number(merged: f32) -> f32 {
@@ -81,6 +93,17 @@ fn result(at: u32, group: u32, mean: f32, squares: f32) -> f32 {
     let p = group_norm_params();
     let c = channel(at);
     return (x0(at) - mean) / sqrt(squares / f32(p.count) + p.epsilon) * x1(c) + x2(c);
+}
+
+fn results_of(at: u32, x: vec4<f32>, mean: f32, squares: f32) -> vec4<f32> {
+    let p = group_norm_params();
+    let y = (x - vec4<f32>(mean)) / sqrt(squares / f32(p.count) + p.epsilon);
+    let c = channel(at);
+    if (p.inner % 4u == 0u) {
+        return y * x1(c) + vec4<f32>(x2(c));
+    }
+    let d = vec3<u32>(channel(at + 1u), channel(at + 2u), channel(at + 3u));
+    return y * vec4<f32>(x1(c), x1(d.x), x1(d.y), x1(d.z)) + vec4<f32>(x2(c), x2(d.x), x2(d.y), x2(d.z));
 }
 
 fn statistics(group: u32, mean: f32, squares: f32) {

@@ -13,8 +13,16 @@ fn first(at: u32, row: u32) -> f32 {
     return x0(at);
 }
 
+fn first_of(x: f32) -> f32 {
+    return x;
+}
+
 fn second(at: u32, row: u32, mean: f32) -> f32 {
-    return (x0(at) - mean) * (x0(at) - mean);
+    return second_of(x0(at), mean);
+}
+
+fn second_of(x: f32, mean: f32) -> f32 {
+    return (x - mean) * (x - mean);
 }
 
 fn number(merged: f32) -> f32 {
@@ -28,6 +36,10 @@ fn inverse_deviation(squares: f32) -> f32 {
 
 fn result(at: u32, row: u32, mean: f32, squares: f32) -> f32 {
     return affine(at, (x0(at) - mean) * inverse_deviation(squares));
+}
+
+fn results_of(at: u32, x: vec4<f32>, mean: f32, squares: f32) -> vec4<f32> {
+    return affine_four(at, (x - vec4<f32>(mean)) * inverse_deviation(squares));
 }
 
 fn statistics(row: u32, mean: f32, squares: f32) {
@@ -65,5 +77,9 @@ fn row_length() -> u32 {
 }
 
 fn affine(at: u32, normed: f32) -> f32 {
+    return normed;
+}
+
+fn affine_four(at: u32, normed: vec4<f32>) -> vec4<f32> {
     return normed;
 }

@@ -16,6 +16,10 @@ fn row_length() -> u32 {
     return line_params().count;
 }
 
+fn are_neighbours() -> bool {
+    return line_params().inner == 1u;
+}
+
 fn row_start(row: u32) -> u32 {
     let p = line_params();
     return row / p.inner * p.count * p.inner + row % p.inner;

@@ -12,7 +12,15 @@ fn first(at: u32, row: u32) -> f32 {
     return x0(at) * x0(at);
 }
 
+fn first_of(x: f32) -> f32 {
+    return x * x;
+}
+
 fn second(at: u32, row: u32, root: f32) -> f32 {
+    return 0.0;
+}
+
+fn second_of(x: f32, root: f32) -> f32 {
     return 0.0;
 }
 
@@ -23,6 +31,10 @@ fn number(merged: f32) -> f32 {
 
 fn result(at: u32, row: u32, root: f32, none: f32) -> f32 {
     return affine(at, x0(at) / root);
+}
+
+fn results_of(at: u32, x: vec4<f32>, root: f32, none: f32) -> vec4<f32> {
+    return affine_four(at, x / root);
 }
 
 fn statistics(row: u32, root: f32, none: f32) {
@@ -44,5 +56,9 @@ fn norm_params() -> Norm {
 }
 
 fn affine(at: u32, normed: f32) -> f32 {
+    return normed;
+}
+
+fn affine_four(at: u32, normed: vec4<f32>) -> vec4<f32> {
     return normed;
 }

@@ -33,10 +33,22 @@ fn tree_second(lane: u32, v: f32) -> f32 {
     return r;
 }
 
+// Whether the elements of a row are neighbours from the start of a word on, and in fours: they are loaded and stored so.
+fn by_fours() -> bool {
+    return BY_FOURS && are_neighbours() && row_length() % 4u == 0u;
+}
+
 // A thread's result over elements begin .. end of a row.
 fn lane_first(row: u32, begin: u32, end: u32, lane: u32) -> f32 {
     let base = row_start(row);
     var a = neutral();
+    if (by_fours()) {
+        for (var i = begin + lane * 4u; i < end; i += 256u) {
+            let x = fx0(base + i, 1u);
+            a = merge(a, merge(merge(first_of(x.x), first_of(x.y)), merge(first_of(x.z), first_of(x.w))));
+        }
+        return a;
+    }
     for (var i = begin + lane; i < end; i += 64u) {
         a = merge(a, first(element(base, i), row));
     }
@@ -46,6 +58,13 @@ fn lane_first(row: u32, begin: u32, end: u32, lane: u32) -> f32 {
 fn lane_second(row: u32, begin: u32, end: u32, lane: u32, a: f32) -> f32 {
     let base = row_start(row);
     var b = 0.0;
+    if (by_fours()) {
+        for (var i = begin + lane * 4u; i < end; i += 256u) {
+            let x = fx0(base + i, 1u);
+            b += (second_of(x.x, a) + second_of(x.y, a)) + (second_of(x.z, a) + second_of(x.w, a));
+        }
+        return b;
+    }
     for (var i = begin + lane; i < end; i += 64u) {
         b += second(element(base, i), row, a);
     }
@@ -70,6 +89,29 @@ fn numbers(
         scratch[row * 2u] = bitcast<u32>(a);
         scratch[row * 2u + 1u] = bitcast<u32>(b);
         statistics(row, a, b);
+    }
+}
+
+// One workgroup a row in fours: its numbers, and its results.
+@compute @workgroup_size(64)
+fn whole_rows(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) blocks: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let row = block_of(id, blocks);
+    if (row >= grid()) {
+        return;
+    }
+    let n = row_length();
+    let a = number(tree_first(lane, lane_first(row, 0u, n, lane)));
+    let b = tree_second(lane, lane_second(row, 0u, n, lane, a));
+    if (lane == 0u) {
+        statistics(row, a, b);
+    }
+    for (var i = lane * 4u; i < n; i += 256u) {
+        let at = row * n + i;
+        emit_four0(at, results_of(at, fx0(at, 1u), a, b));
     }
 }
 
@@ -163,6 +205,16 @@ fn apply(at: u32) -> f32 {
     return result(at, row, a, bitcast<f32>(scratch[row * 2u + 1u]));
 }
 
+// Four neighbours of the result.
+fn apply_four(at: u32) -> vec4<f32> {
+    if (by_fours()) {
+        let row = row_at(at);
+        let a = bitcast<f32>(scratch[row * 2u]);
+        return results_of(at, fx0(at, 1u), a, bitcast<f32>(scratch[row * 2u + 1u]));
+    }
+    return vec4<f32>(apply(at), apply(at + 1u), apply(at + 2u), apply(at + 3u));
+}
+
 // Stand-ins for what a generated module defines.
 
 fn lo() -> u32 {
@@ -231,4 +283,31 @@ fn result(at: u32, row: u32, a: f32, b: f32) -> f32 {
 
 // Stores what is stored for each row.
 fn statistics(row: u32, a: f32, b: f32) {
+}
+
+const BY_FOURS: bool = false;
+
+// Do the elements of a row lie next to each other, and rows as well?
+fn are_neighbours() -> bool {
+    return false;
+}
+
+// `first`, `second` and `result` by the values of elements.
+fn first_of(x: f32) -> f32 {
+    return x;
+}
+
+fn second_of(x: f32, a: f32) -> f32 {
+    return x;
+}
+
+fn results_of(at: u32, x: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return x;
+}
+
+fn fx0(at: u32, step: u32) -> vec4<f32> {
+    return vec4<f32>();
+}
+
+fn emit_four0(at: u32, v: vec4<f32>) {
 }

@@ -94,6 +94,22 @@ fn lane_sum(at: u32, begin: u32, end: u32, lane: u32) -> Sum {
     let p = reduce_params();
     let base = strided(p.kept_dims, p.kept_strides, at);
     var acc = empty();
+    if (p.dims.count == 1u) {
+        // Elements at equal steps, in fours.
+        let by = item(p.strides, 0u);
+        let fours = begin + (end - begin) / 4u * 4u;
+        for (var i = begin + lane * 4u; i < fours; i += 256u) {
+            let x = fx0(base + i * by, by);
+            acc = step(acc, Sum(x.x), 0.0);
+            acc = step(acc, Sum(x.y), 0.0);
+            acc = step(acc, Sum(x.z), 0.0);
+            acc = step(acc, Sum(x.w), 0.0);
+        }
+        if (fours + lane < end) {
+            acc = step(acc, Sum(x0(base + (fours + lane) * by)), 0.0);
+        }
+        return acc;
+    }
     for (var i = begin + lane; i < end; i += 64u) {
         acc = step(acc, Sum(x0(base + strided(p.dims, p.strides, i))), 0.0);
     }
@@ -247,4 +263,12 @@ fn last(acc: Sum, n: u32, top: f32) -> Value {
 
 fn infinite(top: f32) -> Value {
     return top;
+}
+
+fn fx0(at: u32, step: u32) -> vec4<f32> {
+    return vec4<f32>();
+}
+
+fn item(list: List, i: u32) -> u32 {
+    return list.first + i;
 }

@@ -1,4 +1,4 @@
-// One input of a concatenation: a thread an element.
+// One input of a concatenation, of hi() elements: a thread eight neighbours.
 
 struct ConcatParams {
     own: u32,
@@ -25,7 +25,22 @@ fn concat(
         return;
     }
     let p = concat_params();
-    emit0(t / p.own * p.whole + p.start + t % p.own, x0(t));
+    let first = t * 8u;
+    if (first + 8u <= hi() && first % p.own + 8u <= p.own) {
+        let to = concat_place(p, first);
+        let a = fx0(first, 1u);
+        let b = fx0(first + 4u, 1u);
+        emit_four0(to, a);
+        emit_four0(to + 4u, b);
+        return;
+    }
+    for (var at = first; at < min(first + 8u, hi()); at++) {
+        emit0(concat_place(p, at), x0(at));
+    }
+}
+
+fn concat_place(p: ConcatParams, at: u32) -> u32 {
+    return at / p.own * p.whole + p.start + at % p.own;
 }
 
 // Stand-ins for what a generated module defines.
@@ -47,4 +62,15 @@ fn grid() -> u32 {
 
 fn block_of(id: vec3<u32>, count: vec3<u32>) -> u32 {
     return id.x;
+}
+
+fn fx0(at: u32, step: u32) -> vec4<f32> {
+    return vec4<f32>();
+}
+
+fn emit_four0(at: u32, v: vec4<f32>) {
+}
+
+fn hi() -> u32 {
+    return 1u;
 }

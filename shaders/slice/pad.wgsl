@@ -56,6 +56,32 @@ fn pad(at: u32) -> Value {
     return x0(source);
 }
 
+// The run that begins with an element, which goes no further than x along the last axis.
+fn pad_run(at: u32) -> Run {
+    let p = pad_params();
+    var run = Run(0u, 1u, 0u, 0u, 1u, 0u, 0u);
+    var rest = at;
+    for (var d = p.dims.count; d > 0u; d--) {
+        let n = item(p.dims, d - 1u);
+        let size = i32(item(p.sizes, d - 1u));
+        let i = i32(rest % n) - item_i32(p.before, d - 1u);
+        let c = around(i, size);
+        rest = rest / n;
+        if (c < 0) {
+            run.both = 0u;
+            return run;
+        }
+        run.start += u32(c) * item(p.strides, d - 1u);
+        if (d == p.dims.count && i >= 0 && i < size) {
+            run.step = item(p.strides, d - 1u);
+            run.left = min(u32(size - i), n - u32(i + item_i32(p.before, d - 1u)));
+            run.inner = run.left;
+            run.both = run.left;
+        }
+    }
+    return run;
+}
+
 // Stand-ins for what a generated module defines.
 
 alias Value = f32;
@@ -84,4 +110,14 @@ fn item_i32(list: List, i: u32) -> i32 {
 
 fn word(k: u32) -> u32 {
     return k;
+}
+
+struct Run {
+    start: u32,
+    step: u32,
+    left: u32,
+    skip: u32,
+    inner: u32,
+    outer: u32,
+    both: u32,
 }

@@ -8,12 +8,28 @@ fn neutral() -> f32 {
     return cf(0xff800000u);
 }
 
+// e^x for x <= 0 or NaN; with NEAR by the device's own function, whose error is far below a unit of f16.
+fn power(x: f32) -> f32 {
+    if (NEAR) {
+        return select(exp2(max(x, -200.0) * 1.442695), x, is_nan(x));
+    }
+    return kexp(x);
+}
+
 fn first(at: u32, row: u32) -> f32 {
     return x0(at);
 }
 
+fn first_of(x: f32) -> f32 {
+    return x;
+}
+
 fn second(at: u32, row: u32, top: f32) -> f32 {
-    return kexp(x0(at) - top);
+    return power(x0(at) - top);
+}
+
+fn second_of(x: f32, top: f32) -> f32 {
+    return power(x - top);
 }
 
 fn number(merged: f32) -> f32 {
@@ -24,7 +40,15 @@ fn result(at: u32, row: u32, top: f32, sum: f32) -> f32 {
     if (LOG) {
         return (x0(at) - top) - klog(sum);
     }
-    return kexp(x0(at) - top) / sum;
+    return power(x0(at) - top) / sum;
+}
+
+fn results_of(at: u32, x: vec4<f32>, top: f32, sum: f32) -> vec4<f32> {
+    let y = x - vec4<f32>(top);
+    if (LOG) {
+        return y - vec4<f32>(klog(sum));
+    }
+    return vec4<f32>(power(y.x), power(y.y), power(y.z), power(y.w)) / sum;
 }
 
 fn statistics(row: u32, top: f32, sum: f32) {
@@ -53,3 +77,8 @@ fn klog(x: f32) -> f32 {
 }
 
 const LOG: bool = false;
+const NEAR: bool = false;
+
+fn is_nan(x: f32) -> bool {
+    return false;
+}

@@ -1,5 +1,6 @@
 //! Finding adapters, and describing them as targets.
 
+use crate::halves;
 use kiln_backend::{BackendError, MemoryRules, Target};
 use pollster::block_on;
 use std::collections::BTreeMap;
@@ -130,6 +131,9 @@ fn target(a: &wgpu::Adapter) -> Target {
         FEATURES.iter().filter(|(f, _)| has.contains(*f)).map(|(_, n)| (*n).to_owned()).collect();
     if info.device_type == wgpu::DeviceType::Cpu {
         features.push("software".into());
+    }
+    if halves::exact(a) {
+        features.push(halves::EXACT_HALVES.into());
     }
     // Its kernels of attention store all scores.
     features.push("scores_in_memory".into());

@@ -99,7 +99,7 @@ impl Backend for Wgpu {
         // A workgroup's threads are in the text.
         let entries = named.into_iter().map(|name| (name, 0)).collect();
         let compiled = compiled(&body, entries, bindings, 0, text.into_bytes());
-        let (lanes, ranges) = (lanes(&site), region.ranges.as_deref());
+        let (lanes, ranges) = (lanes(&site, &body), region.ranges.as_deref());
         Planned::of(kernel, &site, tactic, lanes, rounds(target), ranges)?.store(compiled).to_blob()
     }
 
@@ -125,7 +125,8 @@ pub fn text_of(blob: &[u8]) -> Result<String, BackendError> {
 pub fn planned(region: &Region, tactic: &Tactic, target: &Target) -> Result<Planned, BackendError> {
     let site = Site::of(&region.graph, target, &WGSL)?;
     let (kernel, ranges) = (find(&tactic.name, &site)?, region.ranges.as_deref());
-    Planned::of(kernel, &site, tactic, lanes(&site), rounds(target), ranges)
+    let lanes = lanes(&site, &kernel.outline(&site, tactic)?);
+    Planned::of(kernel, &site, tactic, lanes, rounds(target), ranges)
 }
 
 /// Every type that a kernel of it touches must be one that the device can hold.

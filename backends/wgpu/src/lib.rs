@@ -9,6 +9,7 @@ mod backend;
 mod dialect;
 mod exec;
 mod gpu;
+mod halves;
 mod kernels;
 mod plugin;
 mod wgsl;

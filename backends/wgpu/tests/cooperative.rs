@@ -119,11 +119,8 @@ fn attention(attrs: Attrs, heads: [usize; 2], lengths: [usize; 2], sizes: [usize
         let shape = if flat { vec![2, n, heads * size] } else { vec![2, heads, n, size] };
         Some(rng.tensor(DType::F16, &shape))
     };
-    let mut inputs = vec![
-        input(q_heads, queries, size),
-        input(kv_heads, keys, size),
-        input(kv_heads, keys, v_size),
-    ];
+    let mut inputs =
+        vec![input(q_heads, queries, size), input(kv_heads, keys, size), input(kv_heads, keys, v_size)];
     inputs.extend(mask.map(|t| Some(Rng::new(8).tensor(t, &[2, 1, queries, keys]))));
     agree_of("attention", attrs, &inputs);
 }

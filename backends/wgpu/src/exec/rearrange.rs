@@ -124,7 +124,7 @@ fn words(job: &Rearrange) -> Result<Option<Vec<u32>>, BackendError> {
 fn text() -> Result<String, BackendError> {
     let entry = "rearrange";
     let head = declared_head(3);
-    let code = link::needed_by(&head, &["control/rearrange"], &[entry.to_owned()])?;
+    let code = link::needed_by(&head, &["control/rearrange"], &[entry.to_owned()], None)?;
     Ok(format!("// kiln 3 {entry}\n{code}{head}"))
 }
 

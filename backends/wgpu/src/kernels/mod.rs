@@ -15,11 +15,12 @@ mod recurrent;
 mod reduce;
 mod scatter;
 mod select;
+mod slice;
 mod softmax;
 mod sort;
 mod tile;
 
-use kiln_codegen::{Kernel, cast, gather, pointwise, sample, shape, signal, slice, text, transpose};
+use kiln_codegen::{Kernel, cast, gather, pointwise, sample, shape, signal, text, transpose};
 
 /// Kernels of this backend alone.
 #[rustfmt::skip]
@@ -41,6 +42,7 @@ pub const OWN: &[&[Kernel]] = &[
     select::KERNELS,
     select::nms::KERNELS,
     select::unique::KERNELS,
+    slice::KERNELS,
     softmax::KERNELS,
     sort::KERNELS,
 ];
@@ -61,12 +63,11 @@ pub const SHARED: &[&[Kernel]] = &[
     kiln_codegen::norm::KERNELS,
     kiln_codegen::reduce::argreduce::KERNELS,
     kiln_codegen::reduce::cumulative::KERNELS,
-    sample::KERNELS,
     kiln_codegen::scatter::KERNELS,
     shape::KERNELS,
     signal::KERNELS,
-    slice::KERNELS,
-    slice::insert::KERNELS,
+    kiln_codegen::slice::KERNELS,
+    kiln_codegen::slice::insert::KERNELS,
     text::KERNELS,
     transpose::KERNELS,
     kiln_codegen::conv::transposed::KERNELS,

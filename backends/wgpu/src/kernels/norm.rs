@@ -5,6 +5,7 @@ use kiln_codegen::norm::{Rows, affine, group_places, group_rows, layer_rows, squ
 use kiln_codegen::site::{Cx, Site, unsupported};
 use kiln_codegen::softmax::axis_lines;
 use kiln_codegen::{Body, Entry, Grid, Kernel, Launch};
+use kiln_ops::layout::Layout;
 
 pub const KERNELS: &[Kernel] = &[
     Kernel::of(
@@ -18,8 +19,8 @@ pub const KERNELS: &[Kernel] = &[
         "layer_norm",
         &["layer_norm"],
         |s, _| {
-            Ok(row_body(s, &["norm/affine", "norm/contiguous", "norm/layer_norm", "norm/rows"])
-                .with(affine(s)))
+            let files = ["norm/affine", "norm/contiguous", "norm/layer_norm", "norm/rows"];
+            Ok(by_fours(s, row_body(s, &files)).with(affine(s)))
         },
         layer,
     )
@@ -28,7 +29,8 @@ pub const KERNELS: &[Kernel] = &[
         "rms_norm",
         &["rms_norm"],
         |s, _| {
-            Ok(row_body(s, &["norm/affine", "norm/contiguous", "norm/rms_norm", "norm/rows"]).with(affine(s)))
+            let files = ["norm/affine", "norm/contiguous", "norm/rms_norm", "norm/rows"];
+            Ok(by_fours(s, row_body(s, &files)).with(affine(s)))
         },
         layer,
     )
@@ -36,8 +38,11 @@ pub const KERNELS: &[Kernel] = &[
     Kernel::of(
         "group_norm",
         &["group_norm"],
-        |s, _| Ok(row_body(s, &["norm/group_norm", "norm/rows"]).with(group_places(s)?)),
-        |cx| norm(cx, group_rows(cx)?, 0),
+        |s, _| Ok(by_fours(s, row_body(s, &["norm/group_norm", "norm/rows"])).with(group_places(s)?)),
+        |cx| {
+            let whole = Layout::of(cx.op()?.attrs()) == Layout::Linear;
+            norm(cx, group_rows(cx)?, 0, whole)
+        },
     )
     .framed(),
 ];
@@ -52,8 +57,18 @@ pub fn row_body(site: &Site<'_>, files: &[&'static str]) -> Body {
     Body { files: files.to_vec(), entries, scratch: true, ..Body::default() }
 }
 
+/// The body whose rows may be loaded and stored in fours: its files define `first_of`, `second_of` and `results_of`.
+pub fn by_fours(site: &Site<'_>, mut body: Body) -> Body {
+    body.entries.push(Entry::blocks("whole_rows", 64));
+    body.with(site.constant("BY_FOURS", "bool", true))
+}
+
 /// The entry that makes the results.
 const APPLY: usize = 5;
+/// The entry of [`by_fours`].
+const WHOLE: usize = 6;
+/// Elements of a thread of [`WHOLE`] up to which rows are not cut.
+const KEPT: usize = 64;
 /// Workgroups that keep a large device busy, and the fewest elements of a thread for which rows are cut to have as many.
 const BUSY: usize = 1024;
 const ELEMENTS: usize = 8;
@@ -61,17 +76,21 @@ const ELEMENTS: usize = 8;
 const MOST: usize = 4096;
 
 /// Launches for `rows` rows of `n` elements; `cost` counts the iterations that an element takes in the functions of its
-/// result.
+/// result. `whole` says that rows are neighbours of a body [`by_fours`].
 pub fn row_launches(
     cx: &Cx<'_>,
     w: Vec<u32>,
-    rows: usize,
-    n: usize,
+    (rows, n): (usize, usize),
     cost: usize,
+    whole: bool,
 ) -> Result<Vec<Launch>, BackendError> {
     // Two loops over the elements, and two trees.
     let trees = 32;
     let most = cx.rounds.saturating_sub(trees) / (2 + cost);
+    let whole = whole && n.is_multiple_of(4) && n.div_ceil(64) * (3 + cost) + trees <= cx.rounds;
+    if whole && (n <= 64 * KEPT || rows >= BUSY && n <= 64 * MOST) {
+        return Ok(vec![Launch::map(WHOLE, w).on(Grid::Groups(rows as u64)).scratch(rows as u64 * 8)]);
+    }
     let wanted = BUSY.div_ceil(rows.max(1)).min(n.div_ceil(64 * ELEMENTS)).max(1);
     let lane = n.div_ceil(64 * wanted).clamp(1, MOST.min(most.max(1)));
     let parts = n.div_ceil(lane * 64).max(1);
@@ -96,13 +115,13 @@ pub fn row_launches(
 /// Launches for rows along the attribute "axis".
 pub fn along_axis(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (params, rows) = axis_lines(cx)?;
-    row_launches(cx, params.words()?, rows, params.count, 0)
+    row_launches(cx, params.words()?, (rows, params.count), 0, false)
 }
 
-fn norm(cx: &Cx<'_>, rows: Rows, cost: usize) -> Result<Vec<Launch>, BackendError> {
-    row_launches(cx, rows.words, rows.count, rows.n, cost)
+fn norm(cx: &Cx<'_>, rows: Rows, cost: usize, whole: bool) -> Result<Vec<Launch>, BackendError> {
+    row_launches(cx, rows.words, (rows.count, rows.n), cost, whole)
 }
 
 fn layer(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    norm(cx, layer_rows(cx)?, 2 * (cx.shape(0)?.len() + 1))
+    norm(cx, layer_rows(cx)?, 2 * (cx.shape(0)?.len() + 1), true)
 }

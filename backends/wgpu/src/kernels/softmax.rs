@@ -1,6 +1,6 @@
 //! Softmax: two numbers of a row, then a result for each of its elements. Hardmax: lines in spans.
 
-use super::norm::{along_axis, row_body, row_launches};
+use super::norm::{by_fours, row_body, row_launches};
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::long::{long_sum, repeated};
 use kiln_codegen::site::{Cx, Site};
@@ -13,7 +13,7 @@ pub const KERNELS: &[Kernel] = &[
     Kernel::of("log_softmax", &["log_softmax"], |s, _| Ok(softmax(s, true)), along_axis).framed(),
     Kernel::of("ragged_softmax", &["ragged_softmax"], ragged_source, |cx| {
         let (params, rows) = ragged(cx)?;
-        row_launches(cx, params.words()?, rows, params.count, 0)
+        row_launches(cx, params.words()?, (rows, params.count), 0, false)
     })
     .framed(),
     // Moves in front of it run by themselves: through them, lines of many launches had another place.
@@ -26,7 +26,16 @@ pub const KERNELS: &[Kernel] = &[
 ];
 
 fn softmax(site: &Site<'_>, of: bool) -> Body {
-    row_body(site, &["softmax/softmax", "norm/lines", "norm/rows"]).with(log(site, of))
+    let near = matches!(site.out_dtype(0), DType::F16 | DType::BF16);
+    by_fours(site, row_body(site, &["softmax/softmax", "norm/lines", "norm/rows"]))
+        .with(log(site, of) + &site.constant("NEAR", "bool", near))
+}
+
+/// Launches for rows along the attribute "axis".
+fn along_axis(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let (params, rows) = axis_lines(cx)?;
+    let whole = params.inner == 1;
+    row_launches(cx, params.words()?, (rows, params.count), 0, whole)
 }
 
 fn ragged_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 include!(concat!(env!("OUT_DIR"), "/files.rs"));
 
 /// Files whose items every module may use.
-const LIBRARIES: [&str; 5] = ["launch", "spans", "storage", "math", "integer"];
+const LIBRARIES: [&str; 6] = ["launch", "spans", "storage", "math", "integer", "runs"];
 
 /// The text of a file of `shaders/` by name, `"norm/lrn"`.
 pub fn file(name: &str) -> Option<&'static str> {
@@ -27,7 +27,20 @@ fn parts(text: &str) -> (&str, &str) {
 }
 
 /// Items by name.
-type Items = BTreeMap<String, String>;
+pub type Items = BTreeMap<String, String>;
+
+/// The library of conversions of f16, which goes before the others where the device's own are exact.
+pub const HALVES: &str = "halves";
+
+/// Every item of the library [`HALVES`] by name.
+pub fn halves() -> &'static Items {
+    static ITEMS: OnceLock<Items> = OnceLock::new();
+    ITEMS.get_or_init(|| {
+        let mut out = BTreeMap::new();
+        split(parts(file(HALVES).unwrap_or_default()).0, &mut out);
+        out
+    })
+}
 
 /// Every item of the libraries by name.
 fn libraries() -> &'static Items {
@@ -83,8 +96,15 @@ fn own(text: &str) -> HashSet<&str> {
     text.lines().filter(starts).filter_map(defined).collect()
 }
 
-/// The items of the libraries and of kernel files that `text` and the entry points need, sorted by name.
-pub fn needed_by(text: &str, files: &[&str], entries: &[String]) -> Result<String, BackendError> {
+/// The items of the libraries and of kernel files that `text` and the entry points need, sorted by name. Items of `before` take the
+/// place of others.
+pub fn needed_by(
+    text: &str,
+    files: &[&str],
+    entries: &[String],
+    before: Option<&Items>,
+) -> Result<String, BackendError> {
+    let before = before.unwrap_or(const { &Items::new() });
     let mut given = Items::new();
     let mut stand_ins = Items::new();
     for name in files {
@@ -99,8 +119,9 @@ pub fn needed_by(text: &str, files: &[&str], entries: &[String]) -> Result<Strin
     let mut open: Vec<&str> = vec![text, &entries];
     while let Some(t) = open.pop() {
         for n in names(t).filter(|n| !own.contains(n)) {
-            let found =
-                [libraries(), &given, &stand_ins].into_iter().find_map(|items| items.get_key_value(n));
+            let found = [before, libraries(), &given, &stand_ins]
+                .into_iter()
+                .find_map(|items| items.get_key_value(n));
             if let Some((k, v)) = found
                 && wanted.insert(k, v).is_none()
             {
@@ -118,14 +139,14 @@ mod tests {
 
     #[test]
     fn what_is_called_comes_along() {
-        let text = needed_by("let y = ktanh(x);", &[], &[]).unwrap();
+        let text = needed_by("let y = ktanh(x);", &[], &[], None).unwrap();
         assert!(text.contains("fn kexpm1(") && text.contains("fn is_nan("));
         assert!(!text.contains("fn kerf("));
     }
 
     #[test]
     fn stand_ins_give_way() {
-        let text = needed_by("fn x0(at: u32) -> f32 { return lrn(at); }", &["norm/lrn"], &[]).unwrap();
+        let text = needed_by("fn x0(at: u32) -> f32 { return lrn(at); }", &["norm/lrn"], &[], None).unwrap();
         assert!(text.contains("fn lrn_sum(") && text.contains("fn kpow("), "{text}");
         assert!(!text.contains("fn x0(") && !text.contains("return k;"), "{text}");
     }

@@ -2,14 +2,17 @@
 
 pub mod array;
 pub mod link;
+mod map;
 pub mod types;
 
+use crate::halves::EXACT_HALVES;
 use array::Array;
 use kiln_backend::{BackendError, Binding, Tactic};
 use kiln_codegen::scalar::{self, narrow, near, register};
 use kiln_codegen::site::{Site, unsupported};
 use kiln_codegen::{Body, Entry, Kernel, rows};
 use kiln_ir::{DType, ValueId};
+pub use map::lanes;
 use std::fmt::Write;
 use types::{encode, storer};
 
@@ -97,11 +100,6 @@ pub fn slots(site: &Site<'_>, body: &Body) -> Vec<Slot> {
     out
 }
 
-/// Elements of each stored output that one thread of a map computes.
-pub fn lanes(site: &Site<'_>) -> Vec<u32> {
-    site.stored().into_iter().map(types::lanes).collect()
-}
-
 /// Bindings that a value takes: several if it is known to be larger than what one spans.
 fn pieces(site: &Site<'_>, v: Option<ValueId>) -> usize {
     let ty = v.map(|v| site.graph.ty(v));
@@ -162,6 +160,14 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
                 let (cell, quad) = (cells.get("at / 4u"), cells.cell);
                 let _ = writeln!(text, "fn quad{k}(at: u32) -> {quad} {{ return {cell}; }}");
             }
+            let runs = k == 0 && map::has_runs(body);
+            if runs || calls(format!("fx{k}(")) {
+                let t = site.dtype(k).unwrap_or(DType::F32);
+                let from = array(site, format!("bx{k}"), site.bound(k), t, false);
+                let words = (body.view_words(site, k).is_none() && !quads(k)).then_some(&from);
+                text += &map::four_loader(&format!("fx{k}"), &format!("x{k}"), words, t);
+                text += &if runs { map::four_of_run(t) } else { String::new() };
+            }
             if calls(format!("w{k}(")) {
                 let t = site.dtype(k).unwrap_or(DType::F32);
                 let word = array(site, format!("bx{k}"), site.bound(k), t, false).get("at");
@@ -194,7 +200,7 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
             Entry::Expression | Entry::Element(..) => {
                 names.push(format!("main{k}"));
                 let mapped = e.mapped().unwrap_or(0);
-                text.push_str(&map_entry(site, k, mapped, free, &element_of(site, e))?);
+                text.push_str(&map::entry(site, body, (k, e), mapped, free)?);
             }
             Entry::Rows(_) => {
                 names.push(rows::BLOCKS.name.to_owned());
@@ -213,7 +219,8 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
     }
     text.push_str(&declared_head(slots.len()));
     let head = format!("// kiln {} {}\n", slots.len(), names.join(" "));
-    let linked = link::needed_by(&text, &body.files, &names)?;
+    let halves = site.target.has(EXACT_HALVES).then(link::halves);
+    let linked = link::needed_by(&text, &body.files, &names, halves)?;
     let used = |word: &&(&str, &str)| [&linked, &text].iter().any(|t| t.contains(word.0));
     let enables: String = ENABLED.iter().filter(used).map(|(_, e)| format!("enable {e};\n")).collect();
     Ok(head + &enables + &linked + &text)
@@ -264,7 +271,10 @@ fn binding(
         Slot::Extra(k, p) => {
             let v = site.extras.get(k).copied();
             let t = v.map_or(DType::F32, |v| site.graph.ty(v).dtype);
-            tensor(array(site, format!("be{k}"), v, t, false), p, format!("e{k}"), t)
+            let from = array(site, format!("be{k}"), v, t, false);
+            let four = map::four_loader(&format!("fe{k}"), &format!("e{k}"), Some(&from), t);
+            let last = p + 1 == from.pieces;
+            tensor(from, p, format!("e{k}"), t) + if last { &four } else { "" }
         }
         Slot::Output(j, p) => {
             let t = site.stored().get(j).copied().unwrap_or(DType::F32);
@@ -301,14 +311,7 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
     if !site.extras.is_empty() {
         s.push_str("    let base = fused_words();\n    let rank = arg(base);\n    var rest = at;\n");
         for k in 0..site.extras.len() {
-            // Offsets of slices stand behind the strides of all extras.
-            let sliced = |k: &usize| site.slices.get(*k).is_some_and(Option::is_some);
-            let before = (0..k).filter(sliced).count();
-            let offset = match sliced(&k) {
-                true => format!("arg(base + rank * {}u + {}u) + ", site.extras.len() + 1, before + 1),
-                false => String::new(),
-            };
-            let _ = writeln!(s, "    var o{k} = {offset}select(0u, at, rank == 0u);");
+            let _ = writeln!(s, "    var o{k} = {}select(0u, at, rank == 0u);", offset(site, k));
         }
         s.push_str("    for (var d = rank; d > 0u; d--) {\n        let n = arg(base + d);\n        let c = rest % n;\n");
         s.push_str("        rest = rest / n;\n");
@@ -317,15 +320,31 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
         }
         s.push_str("    }\n");
     }
-    if first == 1 {
-        let _ = writeln!(s, "    let a0 = {};", narrow(site.out_dtype(0), "v"));
-    }
-    for k in 0..site.extras.len() {
-        let _ = writeln!(s, "    let a{} = e{k}(o{k});", k + first);
-    }
+    let own = (first == 1).then(|| narrow(site.out_dtype(0), "v"));
+    let given: Vec<String> =
+        own.into_iter().chain((0..site.extras.len()).map(|k| format!("e{k}(o{k})"))).collect();
+    let _ = writeln!(s, "    return fused({});\n}}", given.join(", "));
+    let anchor = (first == 1).then(|| site.out_dtype(0));
+    let types = anchor.into_iter().chain(site.extras.iter().map(|&v| site.graph.ty(v).dtype));
+    let arguments: Vec<String> = types.enumerate().map(|(k, t)| format!("a{k}: {}", register(t))).collect();
+    let _ = writeln!(s, "fn fused({}) -> {} {{", arguments.join(", "), register(e.result_type()));
     s.push_str(&scalar::print(e, &[], &scalar::Forms::NONE)?);
     let _ = writeln!(s, "    return r{};\n}}", e.result);
+    if !site.extras.is_empty() {
+        s.push_str(&map::spots(site));
+    }
     Ok(s)
+}
+
+/// The place of the first element of an extra that is read through a slice, as a summand; nothing for others.
+fn offset(site: &Site<'_>, k: usize) -> String {
+    // Offsets of slices stand behind the strides of all extras.
+    let sliced = |k: &usize| site.slices.get(*k).is_some_and(Option::is_some);
+    let before = (0..k).filter(sliced).count();
+    match sliced(&k) {
+        true => format!("arg(base + rank * {}u + {}u) + ", site.extras.len() + 1, before + 1),
+        false => String::new(),
+    }
 }
 
 /// The expression of element `at` of what an entry point maps, or whose rows it computes.
@@ -366,31 +385,53 @@ fn emit(site: &Site<'_>, j: usize, t: DType) -> String {
 /// `fn emit_four<j>(at: u32, v: vec4<value>)`: finishes and stores four neighbours. Where they fill words, these are stored whole.
 fn emit_four(site: &Site<'_>, j: usize, t: DType) -> String {
     let fused = site.fused.is_some() && j == 0;
+    let (n, bits) = (types::lanes(t), t.bits());
+    let each: String = (0..4).map(|c| format!("    emit{j}(at + {c}u, v[{c}]);\n")).collect();
+    let head = format!("fn emit_four{j}(at: u32, v: vec4<{}>) {{\n", register(site.out_dtype(j)));
+    if n > 4 {
+        return format!("{head}{each}}}\n");
+    }
+    let (to, in_run) = match site.insert.is_some() && j == 0 {
+        true => ("placed(at)", " && placed(at + 3u) == to + 3u"),
+        false => ("at", ""),
+    };
+    // All is loaded before anything is stored.
+    let stores = |value: &dyn Fn(u32) -> String| {
+        let mut s: String = (0..4).map(|c| format!("        let r{c} = {};\n", value(c))).collect();
+        for word in 0..4 / n {
+            let lane = |k: u32| format!("({} << {}u)", encode(t, &format!("r{}", word * n + k)), k * bits);
+            let cell = match n {
+                1 => format!("r{word}"),
+                _ => (0..n).map(lane).collect::<Vec<_>>().join(" | "),
+            };
+            let _ = writeln!(
+                s,
+                "        {}",
+                out_array(site, j, true).set(&format!("to / {n}u + {word}u"), &cell)
+            );
+        }
+        s + "        return;\n"
+    };
+    let mut s = format!("{head}    let to = {to};\n");
+    let whole = format!("to % {n}u == 0u{in_run}");
+    if fused && !site.extras.is_empty() {
+        let loads = |k: usize| format!("        let e{k} = fe{k}(lie.o{k}, lie.s{k});\n");
+        let loads: String = (0..site.extras.len()).map(loads).collect();
+        let others = |c: u32| (0..site.extras.len()).map(|k| format!(", e{k}[{c}]")).collect::<String>();
+        let value = |c: u32| format!("fused({}{})", narrow(site.out_dtype(0), &format!("v[{c}]")), others(c));
+        let _ = write!(
+            s,
+            "    let lie = spots(at);\n    if ({whole} && lie.left >= 4u) {{\n{loads}{}    }}\n",
+            stores(&value)
+        );
+    }
     let value = |c: u32| match fused {
         true => format!("finish(at + {c}u, v[{c}])"),
         false => format!("v[{c}]"),
     };
-    let (n, bits) = (types::lanes(t), t.bits());
-    let mut whole = String::new();
-    if n <= 4 && !(site.insert.is_some() && j == 0) {
-        for word in 0..4 / n {
-            let lane = |k: u32| format!("({} << {}u)", encode(t, &value(word * n + k)), k * bits);
-            let cell = match n {
-                1 => value(word),
-                _ => (0..n).map(lane).collect::<Vec<_>>().join(" | "),
-            };
-            let _ = writeln!(
-                whole,
-                "        {}",
-                out_array(site, j, true).set(&format!("at / {n}u + {word}u"), &cell)
-            );
-        }
-        whole = format!("    if (at % {n}u == 0u) {{\n{whole}        return;\n    }}\n");
-    }
-    let each: String = (0..4).map(|c| format!("    emit{j}(at + {c}u, v[{c}]);\n")).collect();
-    format!("fn emit_four{j}(at: u32, v: vec4<{}>) {{\n{whole}{each}}}\n", register(site.out_dtype(j)))
+    let _ = write!(s, "    if ({whole}) {{\n{}    }}\n", stores(&value));
+    s + &each + "}\n"
 }
-
 /// The place of element `at` of a stored output.
 fn place(site: &Site<'_>, output: usize) -> &'static str {
     if site.insert.is_some() && output == 0 { "placed(at)" } else { "at" }
@@ -435,36 +476,4 @@ fn check_entry(site: &Site<'_>, input: usize) -> String {
         "@compute @workgroup_size({MAP_THREADS})\nfn check{input}({ENTRY_ARGS}) {{\n    let t = (w.y * g.x + w.x) * 64u + l;\n    \
          if (t >= grid()) {{ return; }}\n    let v = x{input}(t);\n    check_index({input}u, t, u32(i32(v)), {high});\n}}\n"
     )
-}
-
-/// One thread makes the elements that share a word, each by the expression `value` of `at`.
-fn map_entry(site: &Site<'_>, k: usize, j: usize, free: bool, value: &str) -> Result<String, BackendError> {
-    let stored = site.stored();
-    let Some(&t) = stored.get(j) else { return unsupported("an output that is not stored") };
-    let mut s = format!("@compute @workgroup_size({MAP_THREADS})\nfn main{k}({ENTRY_ARGS}) {{\n");
-    s.push_str("    let t = (w.y * g.x + w.x) * 64u + l;\n    let count = grid();\n");
-    let n = types::lanes(t);
-    if site.insert.is_some() && j == 0 {
-        let _ = writeln!(
-            s,
-            "    for (var k = 0u; k < {n}u; k++) {{\n        let at = t * {n}u + k;\n        if (at < count) {{ put{j}(placed(at), \
-             {value}); }}\n    }}\n}}"
-        );
-        return Ok(s);
-    }
-    if n == 1 {
-        let store = out_array(site, j, free).set("at", value);
-        let _ = writeln!(s, "    let at = t;\n    if (at < count) {{ {store} }}\n}}");
-        return Ok(s);
-    }
-    let store = out_array(site, j, free).set("t", "word");
-    let _ = writeln!(
-        s,
-        "    if (t * {n}u >= count) {{ return; }}\n    var word = 0u;\n    for (var k = 0u; k < {n}u; k++) {{\n        \
-         let at = t * {n}u + k;\n        if (at < count) {{\n            let v = {value};\n            word |= {} << (k * {}u);\n        \
-         }}\n    }}\n    {store}\n}}",
-        encode(t, "v"),
-        t.bits()
-    );
-    Ok(s)
 }
