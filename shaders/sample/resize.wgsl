@@ -1,9 +1,12 @@
-// Resizing by tables of taps, one for each dimension: (element, weight) of every tap of every place of the result. A first element
-// 0xffffffff says that the place is outside.
+// Resizing by tables of taps, one for each axis that changes and those between: (element, weight) of every tap of every place of the
+// result. A first element 0xffffffff says that the place is outside. Axes in front are one, as are those behind. There are two axes at
+// least.
 
-struct ResizeParams {
+struct TappedResizeParams {
     combinations: u32,
     outside: f32,
+    inner: u32,
+    outer_stride: u32,
     dims: List,
     strides: List,
     taps: List,
@@ -11,26 +14,58 @@ struct ResizeParams {
     table: List,
 }
 
-fn resize_params() -> ResizeParams {
-    return ResizeParams(
+fn tapped_resize_params() -> TappedResizeParams {
+    return TappedResizeParams(
         word(0u),
         bitcast<f32>(word(1u)),
-        List(word(2u), word(3u)),
+        word(2u),
+        word(3u),
         List(word(4u), word(5u)),
         List(word(6u), word(7u)),
         List(word(8u), word(9u)),
         List(word(10u), word(11u)),
+        List(word(12u), word(13u)),
     );
+}
+
+// Taps of a place of an axis.
+struct Taps {
+    first: u32,
+    count: u32,
+    stride: u32,
+    outside: bool,
+}
+
+fn taps_of(p: TappedResizeParams, d: u32, o: u32) -> Taps {
+    let count = item(p.taps, d);
+    let first = item(p.starts, d) + o * count * 2u;
+    return Taps(first, count, item(p.strides, d), item(p.table, first) == 0xffffffffu);
+}
+
+// The sum over all taps of two axes, from an element on.
+fn sum_of_two(p: TappedResizeParams, start: u32, y: Taps, x: Taps) -> f32 {
+    var sum = 0.0;
+    for (var j = 0u; j < y.count; j++) {
+        let row = start + item(p.table, y.first + 2u * j) * y.stride;
+        let weight = item_f32(p.table, y.first + 2u * j + 1u);
+        for (var i = 0u; i < x.count; i++) {
+            let w = item_f32(p.table, x.first + 2u * i + 1u) * weight;
+            if (w != 0.0) {
+                sum += w * f32(x0(row + item(p.table, x.first + 2u * i) * x.stride));
+            }
+        }
+    }
+    return sum;
 }
 
 // The sum over combinations lo() .. hi() of taps and those of the launches before.
 fn resize_sum(at: u32) -> f32 {
-    let p = resize_params();
+    let p = tapped_resize_params();
     var sum = resume(at, 0.0);
     for (var c = lo(); c < hi(); c++) {
-        var rest = at;
+        var rest = at / p.inner;
         var which = c;
-        var source = 0u;
+        var source = at % p.inner;
         var weight = 1.0;
         for (var d = p.dims.count; d > 0u; d--) {
             let n = item(p.dims, d - 1u);
@@ -43,32 +78,70 @@ fn resize_sum(at: u32) -> f32 {
             weight *= item_f32(p.table, tap + 1u);
         }
         if (weight != 0.0) {
-            sum += weight * f32(x0(source));
+            sum += weight * f32(x0(source + rest * p.outer_stride));
         }
     }
     return sum;
 }
 
-// Is a place outside of x? The first tap of some dimension says so.
-fn is_outside(at: u32) -> bool {
-    let p = resize_params();
-    var rest = at;
+// Is a place outside of x? The first tap of some axis says so.
+fn is_outside(p: TappedResizeParams, at: u32) -> bool {
+    var rest = at / p.inner;
     for (var d = p.dims.count; d > 0u; d--) {
         let n = item(p.dims, d - 1u);
         let o = rest % n;
         rest = rest / n;
-        if (item(p.table, item(p.starts, d - 1u) + o * item(p.taps, d - 1u) * 2u) == 0xffffffffu) {
+        if (taps_of(p, d - 1u, o).outside) {
             return true;
         }
     }
     return false;
 }
 
+// Whether two axes change, and one launch sums all of their taps.
+fn of_two_axes(p: TappedResizeParams) -> bool {
+    return p.dims.count == 2u && lo() == 0u && hi() == p.combinations;
+}
+
 fn resize(at: u32) -> Value {
-    if (is_outside(at)) {
-        return stored(resize_params().outside);
+    let p = tapped_resize_params();
+    if (of_two_axes(p)) {
+        let width = item(p.dims, 1u);
+        let height = item(p.dims, 0u);
+        let rest = at / p.inner;
+        let y = taps_of(p, 0u, rest / width % height);
+        let x = taps_of(p, 1u, rest % width);
+        if (y.outside || x.outside) {
+            return stored(p.outside);
+        }
+        return stored(sum_of_two(p, rest / width / height * p.outer_stride + at % p.inner, y, x));
+    }
+    if (is_outside(p, at)) {
+        return stored(p.outside);
     }
     return stored(resize_sum(at));
+}
+
+// Four neighbours of the result.
+fn resize_four(at: u32) -> vec4<Value> {
+    let p = tapped_resize_params();
+    let width = item(p.dims, 1u);
+    let along = at % width;
+    if (p.inner == 1u && of_two_axes(p) && along + 4u <= width) {
+        let height = item(p.dims, 0u);
+        let rest = at / width;
+        let start = rest / height * p.outer_stride;
+        let y = taps_of(p, 0u, rest % height);
+        var r = vec4<Value>(stored(p.outside));
+        for (var c = 0u; c < 4u; c++) {
+            let x = taps_of(p, 1u, along + c);
+            if (!y.outside && !x.outside) {
+                r[c] = stored(sum_of_two(p, start, y, x));
+            }
+        }
+        return r;
+    }
+    return vec4<Value>(resize(at), resize(at + 1u), resize(at + 2u), resize(at + 3u));
 }
 
 // Stand-ins for what a generated module defines.

@@ -13,6 +13,7 @@ mod matmul;
 mod norm;
 mod recurrent;
 mod reduce;
+mod sample;
 mod scatter;
 mod select;
 mod slice;
@@ -20,7 +21,7 @@ mod softmax;
 mod sort;
 mod tile;
 
-use kiln_codegen::{Kernel, cast, gather, pointwise, sample, shape, signal, text, transpose};
+use kiln_codegen::{Kernel, cast, gather, pointwise, shape, signal, text, transpose};
 
 /// Kernels of this backend alone.
 #[rustfmt::skip]
@@ -38,6 +39,7 @@ pub const OWN: &[&[Kernel]] = &[
     recurrent::KERNELS,
     recurrent::steps::KERNELS,
     reduce::KERNELS,
+    sample::KERNELS,
     scatter::KERNELS,
     select::KERNELS,
     select::nms::KERNELS,
@@ -63,6 +65,7 @@ pub const SHARED: &[&[Kernel]] = &[
     kiln_codegen::norm::KERNELS,
     kiln_codegen::reduce::argreduce::KERNELS,
     kiln_codegen::reduce::cumulative::KERNELS,
+    sample::KERNELS,
     kiln_codegen::scatter::KERNELS,
     shape::KERNELS,
     signal::KERNELS,
