@@ -76,6 +76,9 @@ fn quad_of_a(t: Tile, k0: u32, e: u32) -> vec4<f16> {
         }
         return v;
     }
+    if (WHOLE_A && k < t.shape.depth) {
+        return first_ones(shifted(quad1(at), quad1(at + 4u), at & 3u), t.shape.depth - k);
+    }
     for (var c = 0u; c < 4u; c++) {
         if (k + c < t.shape.depth) {
             v[c] = f16(x1(at + c));
@@ -119,6 +122,17 @@ fn four_at_tap(t: Tile, k0: u32, column: u32, k: u32) -> vec4<f16> {
     var v = vec4<f16>();
     if (t.j0 + column >= t.shape.columns || k0 + k >= t.shape.depth) {
         return v;
+    }
+    if (WHOLE_B && !LAST && t.j0 + column + 4u <= t.shape.columns) {
+        // Windows side by side, whose elements are neighbours.
+        let s = tap_steps[k];
+        let first = column_starts[column] + s.xyz;
+        let last = column_starts[column + 3u] + s.xyz;
+        let i = under(first, t.size);
+        if (all(last == first + vec3<i32>(0, 0, 3)) && i >= 0 && last.z < t.size.z) {
+            let at = t.base + lie(0u, u32(s.w), t.channels, u32(i), t.shape.places);
+            return shifted(quad0(at), quad0(at + 4u), at & 3u);
+        }
     }
     for (var c = 0u; c < min(4u, t.shape.columns - t.j0 - column); c++) {
         v[c] = element_under(t, column + c, k);
@@ -356,3 +370,13 @@ fn lo() -> u32 {
 fn hi() -> u32 {
     return 1u;
 }
+
+fn shifted(low: vec4<f16>, high: vec4<f16>, r: u32) -> vec4<f16> {
+    return low;
+}
+
+fn first_ones(v: vec4<f16>, n: u32) -> vec4<f16> {
+    return v;
+}
+
+const LAST: bool = false;

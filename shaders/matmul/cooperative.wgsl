@@ -96,6 +96,19 @@ fn part_b(k: u32, j: u32) -> u32 {
     return k * STEP_B + j / 4u;
 }
 
+// Four neighbours of which the first one is element r of those of `low`; those of `high` follow.
+fn shifted(low: vec4<f16>, high: vec4<f16>, r: u32) -> vec4<f16> {
+    let one = (r & 1u) == 1u;
+    let v = select(low, vec4<f16>(low.yzw, high.x), one);
+    let w = select(high, vec4<f16>(high.yzw, high.w), one);
+    return select(v, vec4<f16>(v.zw, w.xy), r >= 2u);
+}
+
+// The first n of four neighbours, and zeros.
+fn first_ones(v: vec4<f16>, n: u32) -> vec4<f16> {
+    return select(vec4<f16>(), v, vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(n));
+}
+
 // Finishes the parts of row r of all subgroups.
 fn finish_parts(t: Tile, lane: u32, r: u32) {
     for (var q = lane; q < SUBGROUPS * PART * PART / 2u; q += THREADS) {
