@@ -1,5 +1,7 @@
 //! Convolutions: as products of cooperative matrices, in tiles or blocks, packed products of bytes, and one thread an element.
 
+mod depthwise;
+
 use super::block::{block_body, block_of, block_tactics};
 use super::cooperative::{CooperativeTile, Lines};
 use super::cost::Work;
@@ -15,6 +17,7 @@ use kiln_codegen::{Body, Grid, Kernel, Launch, Views};
 use kiln_ops::layout::Layout;
 
 pub const KERNELS: &[Kernel] = &[
+    depthwise::KERNEL,
     Kernel {
         name: "conv.cooperative",
         ops: &["conv"],

@@ -105,6 +105,12 @@ impl Work {
         START_NS + self.padded(m, n) * product * if software { 4.0 } else { 0.02 * idle }
     }
 
+    /// Threads of four neighbours, which share half of what they load.
+    pub fn shared_ns(&self, software: bool) -> f64 {
+        let (product, load) = rates(software);
+        START_NS + self.padded(1, 1) * (product + load * 0.5) * self.idle(software, 1, 8)
+    }
+
     /// One thread an element, which finds where its operands lie each time.
     pub fn direct_ns(&self, software: bool) -> f64 {
         let (product, load) = rates(software);
