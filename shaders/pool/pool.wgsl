@@ -50,6 +50,96 @@ fn pool(at: u32) -> Value {
     return last(pool_sum(at), counted_taps(w, o));
 }
 
+// The element of a row at x; outside of it what changes no sum.
+fn pooled_at(row: u32, x: i32, width: i32) -> Value {
+    if (x < 0 || x >= width) {
+        return first();
+    }
+    return x0(row + u32(x));
+}
+
+fn four_pooled(row: u32, x: i32, by: i32, width: i32) -> vec4<Value> {
+    if (x >= 0 && x + 3 * by < width) {
+        return fx0(row + u32(x), u32(by));
+    }
+    return vec4<Value>(
+        pooled_at(row, x, width),
+        pooled_at(row, x + by, width),
+        pooled_at(row, x + 2 * by, width),
+        pooled_at(row, x + 3 * by, width),
+    );
+}
+
+fn step_four(sum: vec4<Value>, v: vec4<Value>) -> vec4<Value> {
+    return vec4<Value>(step(sum.x, v.x), step(sum.y, v.y), step(sum.z, v.z), step(sum.w, v.w));
+}
+
+// Sums of four windows side by side.
+fn four_windows(p: WindowsParams, w: Windows, own: vec3<u32>, start: vec3<i32>) -> vec4<Value> {
+    let plane = lie(own.x, own.y, p.channels, 0u, volume(w.input));
+    var sum = vec4<Value>(first());
+    for (var z = 0; z < w.kernel.x; z++) {
+        for (var y = 0; y < w.kernel.y; y++) {
+            let at = start.xy + vec2<i32>(z, y) * w.dilation.xy;
+            if (all(at >= vec2<i32>(0)) && all(at < w.input.xy)) {
+                let row = plane + u32((at.x * w.input.y + at.y) * w.input.z);
+                var v = four_pooled(row, start.z, w.stride.z, w.input.z);
+                sum = step_four(sum, v);
+                for (var x = 1; x < w.kernel.z; x++) {
+                    let begin = start.z + x * w.dilation.z;
+                    if (w.stride.z == w.dilation.z) {
+                        // Three of them were loaded for the tap before.
+                        v = vec4<Value>(v.yzw, pooled_at(row, begin + 3 * w.stride.z, w.input.z));
+                    } else {
+                        v = four_pooled(row, begin, w.stride.z, w.input.z);
+                    }
+                    sum = step_four(sum, v);
+                }
+            }
+        }
+    }
+    return sum;
+}
+
+// Sums of one window of four channels, channels last.
+fn window_of_four(p: WindowsParams, w: Windows, own: vec3<u32>, start: vec3<i32>) -> vec4<Value> {
+    var sum = vec4<Value>(first());
+    var tap = tap_of(0u, w.kernel);
+    for (var q = 0u; q < volume(w.kernel); q++) {
+        let i = under(start + tap.k * w.dilation, w.input);
+        if (i >= 0) {
+            sum = step_four(sum, fx0(lie(own.x, own.y, p.channels, u32(i), volume(w.input)), 1u));
+        }
+        tap = next_tap(tap, w.kernel);
+    }
+    return sum;
+}
+
+// Four neighbours of the result.
+fn pool_four(at: u32) -> vec4<Value> {
+    let p = windows_params();
+    let w = windows();
+    let own = parts(at, p.channels, volume(w.output));
+    let o = unflatten(own.z, w.output);
+    let start = window_start(w, o);
+    let whole = lo() == 0u && hi() == volume(w.kernel);
+    if (LAST && whole && own.y + 4u <= p.channels) {
+        let sum = window_of_four(p, w, own, start);
+        let count = counted_taps(w, o);
+        return vec4<Value>(last(sum.x, count), last(sum.y, count), last(sum.z, count), last(sum.w, count));
+    }
+    if (!LAST && whole && o.z + 4 <= w.output.z) {
+        let sum = four_windows(p, w, own, start);
+        return vec4<Value>(
+            last(sum.x, counted_taps(w, o)),
+            last(sum.y, counted_taps(w, o + vec3<i32>(0, 0, 1))),
+            last(sum.z, counted_taps(w, o + vec3<i32>(0, 0, 2))),
+            last(sum.w, counted_taps(w, o + vec3<i32>(0, 0, 3))),
+        );
+    }
+    return vec4<Value>(pool(at), pool(at + 1u), pool(at + 2u), pool(at + 3u));
+}
+
 // Stand-ins for what a generated module or the file of windows defines.
 
 struct WindowsParams {
@@ -196,3 +286,9 @@ fn lo() -> u32 {
 fn hi() -> u32 {
     return 1u;
 }
+
+fn fx0(at: u32, step: u32) -> vec4<Value> {
+    return vec4<Value>();
+}
+
+const LAST: bool = false;
