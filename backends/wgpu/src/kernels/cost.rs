@@ -105,6 +105,13 @@ impl Work {
         START_NS + self.padded(m, n) * product * if software { 4.0 } else { 0.02 * idle }
     }
 
+    /// Few rows: each element of the other operand is loaded once.
+    pub fn rows_ns(&self, software: bool) -> f64 {
+        let (product, load) = rates(software);
+        let loaded = self.cols as f64 * self.batch as f64 * self.depth as f64;
+        2.0 * START_NS + loaded * (product * self.rows as f64 * 0.5 + load * if software { 1.0 } else { 0.1 })
+    }
+
     /// Threads of four neighbours, which share half of what they load.
     pub fn shared_ns(&self, software: bool) -> f64 {
         let (product, load) = rates(software);

@@ -2,6 +2,7 @@
 
 pub mod codes;
 pub mod det;
+pub mod rows;
 
 use super::block::{RUN, block_body, block_of, block_tactics};
 use super::cooperative::{CooperativeTile, Lines};

@@ -35,6 +35,7 @@ pub const OWN: &[&[Kernel]] = &[
     matmul::KERNELS,
     matmul::codes::KERNELS,
     matmul::det::KERNELS,
+    matmul::rows::KERNELS,
     norm::KERNELS,
     recurrent::KERNELS,
     recurrent::steps::KERNELS,
