@@ -139,6 +139,19 @@ fn rows_in_fours() {
 }
 
 #[test]
+fn columns_in_fours() {
+    for t in [DType::F16, DType::F32, DType::I64, DType::I32] {
+        for op in ["sum", "max", "mean"].into_iter().filter(|op| t.is_float() || *op != "mean") {
+            for (shape, axes) in [(&[300, 64][..], &[0][..]), (&[9, 20, 12], &[0]), (&[5, 40, 3, 8], &[0, 2])]
+            {
+                let attrs = Attrs::new().with("op", op);
+                agree("reduce", attrs, &vec![f(t, 1, shape), i64s(axes)], "reduce.columns");
+            }
+        }
+    }
+}
+
+#[test]
 fn products_of_few_rows() {
     let turned = |b: bool| Attrs::new().with("trans_b", b);
     for t in [DType::F16, DType::F32] {

@@ -1,5 +1,7 @@
 //! Reductions: one thread a result, or one workgroup a result.
 
+mod columns;
+
 use kiln_backend::BackendError;
 use kiln_codegen::long::{continued, long_sum, repeated, spans, state};
 use kiln_codegen::reduce::{Geometry, Sum, accumulator, by, geometry, group_tactics, hooks, reduce_op};
@@ -9,6 +11,7 @@ use kiln_ir::DType;
 use kiln_ops::reduce::ReduceOp;
 
 pub const KERNELS: &[Kernel] = &[
+    columns::KERNEL,
     Kernel {
         name: "reduce.group",
         ops: &["reduce"],
