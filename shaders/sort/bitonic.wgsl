@@ -50,18 +50,30 @@ fn sort_step(
 // Numbers of a run.
 var<workgroup> run_numbers: array<u32, 2048>;
 
+// What is loaded for the numbers of a run before they are compared; nothing, where `before` loads by itself.
+fn load_run(row: u32, size: u32, lane: u32) {
+}
+
+// Compares the numbers at two places of a run.
+fn pair_goes_before(row: u32, i: u32, j: u32) -> bool {
+    return goes_before(row, run_numbers[i], run_numbers[j]);
+}
+
+fn swap_pair(i: u32, j: u32) {
+    let a = run_numbers[i];
+    run_numbers[i] = run_numbers[j];
+    run_numbers[j] = a;
+}
+
 // Orders the pairs 2^shift apart among `size` numbers of a run whose first one is at `first`; lists of `list` numbers go upward and
 // downward in turn.
 fn order_pairs(row: u32, first: u32, size: u32, shift: u32, list: u32, lane: u32) {
     let apart = 1u << shift;
     for (var p = lane; p < size / 2u; p += 256u) {
         let i = ((p >> shift) << (shift + 1u)) + (p & (apart - 1u));
-        let a = run_numbers[i];
-        let b = run_numbers[i + apart];
         let upward = ((first + i) & list) == 0u;
-        if (goes_before(row, b, a) == upward) {
-            run_numbers[i] = b;
-            run_numbers[i + apart] = a;
+        if (pair_goes_before(row, i + apart, i) == upward) {
+            swap_pair(i, i + apart);
         }
     }
     workgroupBarrier();
@@ -69,6 +81,8 @@ fn order_pairs(row: u32, first: u32, size: u32, shift: u32, list: u32, lane: u32
 
 // Sorts the `size` numbers of a run: lists of two, of four and so on.
 fn order_run(row: u32, first: u32, size: u32, lane: u32) {
+    workgroupBarrier();
+    load_run(row, size, lane);
     workgroupBarrier();
     for (var n = 1u; (1u << n) <= size; n++) {
         for (var shift = n; shift > 0u; shift--) {
@@ -117,6 +131,8 @@ fn sort_ends(
     for (var i = lane; i < lo(); i += 256u) {
         run_numbers[i] = scratch[row * width + first + i];
     }
+    workgroupBarrier();
+    load_run(row, lo(), lane);
     workgroupBarrier();
     for (var shift = firstTrailingBit(lo()); shift > 0u; shift--) {
         order_pairs(row, first, lo(), shift - 1u, hi(), lane);

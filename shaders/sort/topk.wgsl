@@ -67,6 +67,37 @@ fn before(row: u32, a: u32, b: u32) -> bool {
     return precedes(x0(element_at(row, a)), x0(element_at(row, b)));
 }
 
+// Elements of the numbers of a run, which take turns with them.
+var<workgroup> run_values: array<Element, 2048>;
+
+fn load_run(row: u32, size: u32, lane: u32) {
+    for (var i = lane; i < size; i += 256u) {
+        if (run_numbers[i] < sorted_count()) {
+            run_values[i] = x0(element_at(row, run_numbers[i]));
+        }
+    }
+}
+
+fn pair_goes_before(row: u32, i: u32, j: u32) -> bool {
+    let a = run_numbers[i];
+    let b = run_numbers[j];
+    if (a >= sorted_count() || b >= sorted_count()) {
+        return a < b;
+    }
+    let v = run_values[i];
+    let w = run_values[j];
+    return precedes(v, w) || (!precedes(w, v) && a < b);
+}
+
+fn swap_pair(i: u32, j: u32) {
+    let a = run_numbers[i];
+    let v = run_values[i];
+    run_numbers[i] = run_numbers[j];
+    run_values[i] = run_values[j];
+    run_numbers[j] = a;
+    run_values[j] = v;
+}
+
 // Sorts runs of the lo() numbers of a list, and keeps the first ones of each as the next list. List hi() is that of all elements for 0;
 // the others take turns in scratch memory.
 @compute @workgroup_size(256)
@@ -167,3 +198,5 @@ fn emit1(at: u32, v: i64) {
 fn precedes(a: f32, b: f32) -> bool {
     return a > b;
 }
+
+alias Element = f32;

@@ -90,7 +90,7 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         Entry::blocks("sort_heads", THREADS as u32).silent(),
     ];
     Ok(Body {
-        code: precedes(site)?,
+        code: precedes(site)? + &site.alias("Element", site.out_dtype(0)),
         files: vec!["sort/topk", FILE],
         entries: ENTRIES.into_iter().chain(own).collect(),
         scratch: true,
