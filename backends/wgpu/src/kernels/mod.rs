@@ -20,8 +20,9 @@ mod slice;
 mod softmax;
 mod sort;
 mod tile;
+mod transpose;
 
-use kiln_codegen::{Kernel, cast, gather, pointwise, shape, signal, text, transpose};
+use kiln_codegen::{Kernel, cast, gather, pointwise, shape, signal, text};
 
 /// Kernels of this backend alone.
 #[rustfmt::skip]
@@ -48,6 +49,7 @@ pub const OWN: &[&[Kernel]] = &[
     slice::KERNELS,
     softmax::KERNELS,
     sort::KERNELS,
+    transpose::KERNELS,
 ];
 
 /// Kernels that it shares.
@@ -73,7 +75,7 @@ pub const SHARED: &[&[Kernel]] = &[
     kiln_codegen::slice::KERNELS,
     kiln_codegen::slice::insert::KERNELS,
     text::KERNELS,
-    transpose::KERNELS,
+    kiln_codegen::transpose::KERNELS,
     kiln_codegen::conv::transposed::KERNELS,
     kiln_codegen::pool::KERNELS,
 ];

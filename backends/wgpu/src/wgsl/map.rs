@@ -242,7 +242,7 @@ fn whole(site: &Site<'_>, way: &Fours, j: usize, t: DType, free: bool) -> String
         };
         let _ = writeln!(s, "            let v{c} = {value};");
     }
-    let cells = if placed { format!("to / {n}u") } else { format!("first / {n}u") };
+    let cells = if placed { format!("to / {n}u") } else { format!("t * {}u", v / n) };
     for word in 0..v / n {
         let lane = |k: u32| format!("({} << {}u)", encode(t, &format!("v{}", word * n + k)), k * t.bits());
         let cell = match n {

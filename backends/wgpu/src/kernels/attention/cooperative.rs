@@ -142,7 +142,7 @@ fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
         return unsupported("heads of unknown size by cooperative matrices");
     };
     let number = |name| site.target.numbers.get(name).map_or(0, |&n| n as usize);
-    let strips = HEADS.iter().map(|&head| Strip { part, lanes, head });
+    let mut strips = HEADS.iter().map(|&head| Strip { part, lanes, head });
     let fits = |s: &Strip| {
         s.head >= sizes.size
             && s.head <= PARTS * part
@@ -150,7 +150,7 @@ fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
             && s.threads() <= number("workgroup_threads")
             && s.memory() <= number("shared_memory")
     };
-    let Some(strip) = strips.filter(fits).next() else {
+    let Some(strip) = strips.find(fits) else {
         return unsupported(format!("heads of {} components by cooperative matrices", sizes.size));
     };
     let causal = attrs.bool("causal").map_err(op_error)?;
