@@ -37,7 +37,7 @@ fn agree(name: &str, attrs: Attrs, shapes: &[&[usize]]) {
     agree_of(name, attrs, &shapes.iter().enumerate().map(tensor).collect::<Vec<_>>());
 }
 
-/// The same of these inputs. Only the first output is read.
+/// Runs an operator on these inputs, of whose outputs the first one is read.
 fn agree_of(name: &str, attrs: Attrs, inputs: &[Option<Tensor>]) {
     let Some((device, target)) = device() else { return };
     let op = Op::new(name, attrs).expect("an operator");

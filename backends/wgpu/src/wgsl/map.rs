@@ -1,7 +1,7 @@
 //! Maps: entry points whose threads compute neighbouring elements of an output.
 //!
-//! A thread of a quick map computes several words. Where it has all of their elements and they lie in one row, it finds places once, loads
-//! whole words, and stores only when all is loaded: a driver moves no load across a store. Elsewhere it goes element by element.
+//! A thread of a quick map computes several words. Where it has all of their elements and they are in one row, it finds places once
+//! and loads whole words. It stores when all is loaded, as a driver moves no load across a store. Elsewhere it goes element by element.
 
 use super::array::Array;
 use super::types::{self, encode};
