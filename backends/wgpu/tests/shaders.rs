@@ -31,6 +31,7 @@ fn validate(text: &str) -> Result<(), String> {
     use naga::valid::Capabilities;
     let capabilities = Capabilities::SHADER_INT64
         | Capabilities::SHADER_FLOAT16
+        | Capabilities::SHADER_FLOAT16_IN_FLOAT32
         | Capabilities::SUBGROUP
         | Capabilities::COOPERATIVE_MATRIX;
     naga::valid::Validator::new(naga::valid::ValidationFlags::all(), capabilities)

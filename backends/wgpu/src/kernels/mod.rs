@@ -68,7 +68,7 @@ pub const SHARED: &[&[Kernel]] = &[
     kiln_codegen::norm::KERNELS,
     kiln_codegen::reduce::argreduce::KERNELS,
     kiln_codegen::reduce::cumulative::KERNELS,
-    sample::KERNELS,
+    kiln_codegen::sample::KERNELS,
     kiln_codegen::scatter::KERNELS,
     shape::KERNELS,
     signal::KERNELS,
