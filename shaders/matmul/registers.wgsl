@@ -222,12 +222,32 @@ fn put_half(cells: ptr<function, Cells>, at: u32, s: Half) {
     }
 }
 
+// Fours of rows of a block.
+const FOURS_DOWN: u32 = (BLOCK_M + 3u) / 4u;
+
 // Stores sums as results, or for the next launch.
 fn store_block(results: Results, s: Block, done: bool) {
     var cells: Cells;
     put_half(&cells, 0u, s.left);
     if (BLOCK_N > 4u) {
         put_half(&cells, 4u, s.right);
+    }
+    if (done && BLOCK_N >= 4u && results.column_step == 1u && results.columns >= BLOCK_N) {
+        for (var q = 0u; q < BLOCK_N * min(BLOCK_M, results.rows); q += 4u) {
+            let v = vec4<Value>(cells[q], cells[q + 1u], cells[q + 2u], cells[q + 3u]);
+            emit_four0(results.first + q / BLOCK_N * results.row_step + q % BLOCK_N, v);
+        }
+        return;
+    }
+    if (done && BLOCK_M >= 4u && results.row_step == 1u && results.rows >= BLOCK_M) {
+        for (var e = 0u; e < FOURS_DOWN * min(BLOCK_N, results.columns); e++) {
+            let r = e % FOURS_DOWN * 4u;
+            let c = e / FOURS_DOWN;
+            let q = r * BLOCK_N + c;
+            let v = vec4<Value>(cells[q], cells[q + BLOCK_N], cells[q + 2u * BLOCK_N], cells[q + 3u * BLOCK_N]);
+            emit_four0(results.first + r + c * results.column_step, v);
+        }
+        return;
     }
     for (var q = 0u; q < BLOCK_M * BLOCK_N; q++) {
         let r = q / BLOCK_N;
@@ -292,4 +312,7 @@ fn kept(at: u32) -> Value {
 }
 
 fn emit0(at: u32, v: Value) {
+}
+
+fn emit_four0(at: u32, v: vec4<Value>) {
 }

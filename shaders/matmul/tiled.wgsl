@@ -50,6 +50,20 @@ fn finish_sum(batch: u32, i: u32, j: u32, v: f32) {
     }
 }
 
+// Stores four columns of four rows, if they are there and finished.
+fn finish_fours(batch: u32, i: u32, j: u32, s: Quad) -> bool {
+    let p = matmul_params();
+    if (hi() < p.k || i + 4u > p.m || j + 4u > p.n) {
+        return false;
+    }
+    let at = (batch * p.m + i) * p.n + j;
+    emit_four0(at, s.a);
+    emit_four0(at + p.n, s.b);
+    emit_four0(at + 2u * p.n, s.c);
+    emit_four0(at + 3u * p.n, s.d);
+    return true;
+}
+
 // Element e of a tile of A, for rows from i0 on; neighbouring threads read neighbouring elements of a row.
 fn load_a(p: MatmulParams, base: u32, e: u32, k0: u32, i0: u32) {
     let k = k0 + e % TILE_K;
@@ -263,4 +277,7 @@ fn lo() -> u32 {
 
 fn hi() -> u32 {
     return 1u;
+}
+
+fn emit_four0(at: u32, v: vec4<f32>) {
 }

@@ -168,6 +168,31 @@ fn products_of_few_rows() {
 }
 
 #[test]
+fn blocks_stored_by_words() {
+    for (m, n) in [(20, 40), (19, 36), (5, 9)] {
+        for t in [DType::F16, DType::F32] {
+            for by in ["matmul.block", "matmul.tiled"] {
+                agree("matmul", Attrs::new(), &vec![f(t, 1, &[2, m, 30]), f(t, 2, &[30, n])], by);
+            }
+        }
+        agree(
+            "matmul",
+            Attrs::new(),
+            &vec![f(DType::I8, 1, &[m, 30]), f(DType::I8, 2, &[30, n])],
+            "matmul.dot",
+        );
+    }
+    for layout in ["linear", "channels_last"] {
+        let linear = layout == "linear";
+        let (x, w) = if linear { ([1, 5, 6, 12], [20, 5, 2, 2]) } else { ([1, 6, 12, 5], [20, 2, 2, 5]) };
+        for by in ["conv.block", "conv.tiled"] {
+            let given = vec![f(DType::F16, 1, &x), f(DType::F16, 2, &w), f(DType::F16, 3, &[20])];
+            agree("conv", Attrs::new().with("layout", layout), &given, by);
+        }
+    }
+}
+
+#[test]
 fn windows_side_by_side() {
     for t in [DType::F16, DType::F32] {
         for layout in ["linear", "channels_last"] {
