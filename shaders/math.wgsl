@@ -637,8 +637,15 @@ fn nearest(x: f32) -> f32 {
     return round(x);
 }
 
+// Quotients of f16.
 fn fquotient(a: f32, b: f32) -> f32 {
     return a / b;
+}
+
+// Devices may multiply by the reciprocal of b, which is zero for the greatest numbers.
+fn kquotient(a: f32, b: f32) -> f32 {
+    let by = select(1.0, 0.0625, abs(b) > 1e37);
+    return (a * by) / (b * by);
 }
 
 // Stand-ins for what a generated module takes from storage.wgsl.

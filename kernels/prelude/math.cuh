@@ -130,6 +130,7 @@ DEV f32 kgelu_near(f32 x) {
 
 // a / b, off by 2 units of f32 at most, for numbers of less range.
 DEV f32 fquotient(f32 a, f32 b) { return __fdividef(a, b); }
+DEV f32 kquotient(f32 a, f32 b) { return a / b; }
 
 DEV f32 fmodulo(f32 a, f32 b) {
     const f32 r = fmodf(a, b);

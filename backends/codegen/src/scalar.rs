@@ -264,7 +264,7 @@ fn binary_f(op: BinOp, a: &str, b: &str, t: DType) -> Result<String, BackendErro
         BinOp::Sub => format!("({a} - {b})"),
         BinOp::Mul => format!("({a} * {b})"),
         BinOp::Div if t == DType::F16 => format!("fquotient({a}, {b})"),
-        BinOp::Div => format!("({a} / {b})"),
+        BinOp::Div => format!("kquotient({a}, {b})"),
         BinOp::FloorDiv => format!("ffloordiv({a}, {b})"),
         BinOp::Mod => format!("fmodulo({a}, {b})"),
         BinOp::Rem => format!("ffmod({a}, {b})"),

@@ -4,8 +4,8 @@ use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
 use kiln_codegen::views::coalesce;
 use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
-use kiln_ir::Op;
 use kiln_ir::infer::normalize_axis;
+use kiln_ir::{DType, Op};
 use kiln_ops::util::strides;
 
 const NAME: &str = "transpose.tiled";
@@ -80,6 +80,10 @@ fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
     let Some(x) = x else { return unsupported("tiles of unknown shapes") };
     let number = |name| site.target.numbers.get(name).map_or(0, |&n| n as usize);
     let bytes = ELEMENTS * if site.out_dtype(0).bits() > 32 { 8 } else { 4 };
+    // NVIDIA's driver loses truth values of neighbours that workgroup memory holds.
+    if site.out_dtype(0) == DType::Bool {
+        return unsupported("tiles of truth values");
+    }
     if number("workgroup_threads") < 256 || number("shared_memory") < bytes || site.out_dtype(0).bits() < 8 {
         return unsupported("tiles that are larger than workgroups, or of elements that share bytes");
     }
