@@ -1,6 +1,6 @@
 // Transposes by tiles of workgroup memory: 64 neighbours of the result by 32 of the input. Both are walked in fours.
 
-struct TransposeTilesParams {
+struct TransposeTiledParams {
     across: u32,
     down: u32,
     step: u32,
@@ -10,8 +10,8 @@ struct TransposeTilesParams {
     out_strides: List,
 }
 
-fn transpose_tiles_params() -> TransposeTilesParams {
-    return TransposeTilesParams(
+fn transpose_tiled_params() -> TransposeTiledParams {
+    return TransposeTiledParams(
         word(0u),
         word(1u),
         word(2u),
@@ -53,7 +53,7 @@ fn transpose_tiled(
     if (block >= grid()) {
         return;
     }
-    let p = transpose_tiles_params();
+    let p = transpose_tiled_params();
     let tiles_across = (p.across + 63u) / 64u;
     let tiles_down = (p.down + 31u) / 32u;
     let l0 = block % tiles_across * 64u;

@@ -150,7 +150,7 @@ const SHARED: &[(&str, &[&str])] = &[
     ("engine/ops/src", &["indices", "layout", "lib", "reformat", "testing", "util"]),
     ("engine/onnx/src/ops", &["contrib", "mod"]),
     ("kernels", &["checks", "mma", "prelude", "wgmma"]),
-    ("shaders", &["checks", "integer", "launch", "math", "spans", "storage"]),
+    ("shaders", &["checks", "halves", "integer", "launch", "math", "runs", "spans", "storage"]),
 ];
 
 #[test]

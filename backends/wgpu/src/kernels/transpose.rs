@@ -26,7 +26,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
 
 kiln_codegen::params! {
     /// Transposes by tiles.
-    struct TransposeTilesParams {
+    struct TransposeTiledParams {
         /// Elements of a row of the result.
         across: u32,
         /// Elements of a row of the input, which are a column of the result.
@@ -49,7 +49,7 @@ const TILE: (usize, usize) = (64, 32);
 const ELEMENTS: usize = 64 * 33;
 
 /// The parameters of a transpose whose rows are other than those of the input, and are whole fours.
-fn tiles(op: &Op, x: &[usize]) -> Result<TransposeTilesParams, BackendError> {
+fn tiles(op: &Op, x: &[usize]) -> Result<TransposeTiledParams, BackendError> {
     let perm = op.attrs().ints("perm").map_err(op_error)?;
     let axis = |&p: &i64| normalize_axis(p, x.len(), "perm").map_err(op_error);
     let order: Vec<usize> = match perm.is_empty() {
@@ -72,7 +72,7 @@ fn tiles(op: &Op, x: &[usize]) -> Result<TransposeTilesParams, BackendError> {
     }
     let (down, pitch) = (dims.remove(column), to.remove(column));
     by.remove(column);
-    Ok(TransposeTilesParams { across, down, step, pitch, dims, strides: by, out_strides: to })
+    Ok(TransposeTiledParams { across, down, step, pitch, dims, strides: by, out_strides: to })
 }
 
 fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
