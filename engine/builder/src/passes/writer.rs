@@ -5,6 +5,7 @@ use kiln_ir::graph::Meta;
 use kiln_ir::{Attr, Attrs, DType, Dim, Graph, IrError, NodeId, Op, Source, Tensor, ValueId};
 use kiln_ops::cast::CAST;
 use kiln_ops::shape::RESHAPE;
+use kiln_ops::slice::SLICE;
 
 /// A cast at a position of the order.
 pub fn cast(g: &mut Graph, at: usize, name: &str, x: ValueId, to: DType) -> Result<ValueId, IrError> {
@@ -121,6 +122,12 @@ impl Writer<'_> {
         let shape = self.ints(shape)?;
         let zero = shape_has_zero(self.g, shape);
         self.op(RESHAPE, Attrs::new().with("allow_zero", Attr::Bool(zero)), &[x, shape])
+    }
+
+    /// The elements from `from` to before `to` along an axis.
+    pub fn slice(&mut self, x: ValueId, axis: i64, from: i64, to: i64) -> Result<ValueId, IrError> {
+        let bounds = [self.ints(&[from])?, self.ints(&[to])?, self.ints(&[axis])?];
+        self.op(SLICE, Attrs::new(), &[x, bounds[0], bounds[1], bounds[2]])
     }
 
     /// A [C] vector as a tensor of `rank` dimensions with C at `axis`.

@@ -6,7 +6,6 @@ use super::view::{View, input};
 use super::{Rule, Writer};
 use kiln_ir::{Attrs, Dim, IrError, NodeId, ValueId};
 use kiln_ops::attention::ATTENTION;
-use kiln_ops::slice::SLICE;
 
 pub struct AttentionHeads {
     /// q, k and v with heads and sizes in one dimension.
@@ -82,8 +81,7 @@ impl Whole {
     fn write(self, w: &mut Writer<'_>) -> Result<ValueId, IrError> {
         let mut x = self.x;
         if let Some((from, to)) = self.cut {
-            let bounds = [w.ints(&[from])?, w.ints(&[to])?, w.ints(&[2])?];
-            x = w.op(SLICE, Attrs::new(), &[x, bounds[0], bounds[1], bounds[2]])?;
+            x = w.slice(x, 2, from, to)?;
         }
         if self.swapped { w.transpose(x, &[1, 0, 2]) } else { Ok(x) }
     }

@@ -7,7 +7,6 @@ use super::{Rule, Writer};
 use kiln_ir::{Attrs, Graph, IrError, Node, NodeId, Op, ValueId};
 use kiln_ops::conv::{CONV, GROUPS};
 use kiln_ops::layout::Layout;
-use kiln_ops::slice::SLICE;
 use kiln_ops::slice::concat::CONCAT;
 
 pub struct ParallelConv {
@@ -70,8 +69,7 @@ impl Rule for ParallelConv {
         y = self.tail.write(&mut w, y, &[])?;
         let mut at = 0;
         for (p, &end) in self.parts.iter().zip(&self.ends) {
-            let bounds = [w.ints(&[at])?, w.ints(&[at + p.channels])?, w.ints(&[1])?];
-            let slice = w.op(SLICE, Attrs::new(), &[y, bounds[0], bounds[1], bounds[2]])?;
+            let slice = w.slice(y, 1, at, at + p.channels)?;
             at += p.channels;
             w.stand_in(end, slice);
         }

@@ -8,7 +8,6 @@ use super::{Rule, Writer};
 use kiln_ir::{Attrs, Graph, IrError, Node, NodeId, Op, ValueId};
 use kiln_ops::matmul::MATMUL;
 use kiln_ops::matmul::codes::{MATMUL_CODES, shared};
-use kiln_ops::slice::SLICE;
 use kiln_ops::slice::concat::CONCAT;
 
 pub struct ParallelMatmul {
@@ -78,8 +77,7 @@ impl Rule for ParallelMatmul {
         let last = w.g.ty(y).rank() as i64 - 1;
         let mut at = 0;
         for (p, &end) in self.parts.iter().zip(&self.ends) {
-            let bounds = [w.ints(&[at])?, w.ints(&[at + p.width])?, w.ints(&[last])?];
-            let slice = w.op(SLICE, Attrs::new(), &[y, bounds[0], bounds[1], bounds[2]])?;
+            let slice = w.slice(y, last, at, at + p.width)?;
             at += p.width;
             w.stand_in(end, slice);
         }

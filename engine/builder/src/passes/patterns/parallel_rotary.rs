@@ -4,9 +4,8 @@
 use super::roll::cut;
 use super::view::{View, input, same};
 use super::{Rule, Writer};
-use kiln_ir::{Attrs, IrError, Node, NodeId, Op, ValueId};
+use kiln_ir::{IrError, Node, NodeId, Op, ValueId};
 use kiln_ops::attention::rotary::ROTARY_EMBEDDING;
-use kiln_ops::slice::SLICE;
 
 pub struct ParallelRotary {
     /// The value that all parts are slices of, [batch, positions, width].
@@ -75,15 +74,11 @@ impl Rule for ParallelRotary {
         let [Some(first), Some(last)] = [self.parts.first(), self.parts.last()] else { return Ok(false) };
         let heads = self.parts.iter().map(|p| p.heads).sum();
         let Some(op) = of_heads(&self.op, heads) else { return Ok(false) };
-        let slice = |w: &mut Writer<'_>, x: ValueId, from: i64, to: i64| {
-            let bounds = [w.ints(&[from])?, w.ints(&[to])?, w.ints(&[2])?];
-            w.op(SLICE, Attrs::new(), &[x, bounds[0], bounds[1], bounds[2]])
-        };
-        let x = slice(&mut w, self.whole, first.first, last.end)?;
+        let x = w.slice(self.whole, 2, first.first, last.end)?;
         let inputs: Vec<Option<ValueId>> = std::iter::once(Some(x)).chain(self.angles).collect();
         let all = w.nodes(op, &inputs)?[0];
         for p in &self.parts {
-            let own = slice(&mut w, all, p.first - first.first, p.end - first.first)?;
+            let own = w.slice(all, 2, p.first - first.first, p.end - first.first)?;
             w.stand_in(p.y, own);
         }
         self.parts.iter().for_each(|p| w.g.remove_node(p.id));

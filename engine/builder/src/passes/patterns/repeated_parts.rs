@@ -10,7 +10,6 @@ use kiln_ops::layout::Layout;
 use kiln_ops::matmul::MATMUL;
 use kiln_ops::pointwise::binary::ADD;
 use kiln_ops::shape::expand::{EXPAND, TILE};
-use kiln_ops::slice::SLICE;
 use kiln_ops::slice::concat::CONCAT;
 
 pub struct RepeatedParts {
@@ -74,10 +73,7 @@ impl Rule for RepeatedParts {
             [one] => Ok(one),
             _ => w.op(CONCAT, Attrs::new().with("axis", axis), &all),
         };
-        let of = |w: &mut Writer<'_>, p: &Part| {
-            let bounds = [w.ints(&[p.start])?, w.ints(&[p.start + p.width])?, w.ints(&[rows])?];
-            w.op(SLICE, Attrs::new(), &[self.weights, bounds[0], bounds[1], bounds[2]])
-        };
+        let of = |w: &mut Writer<'_>, p: &Part| w.slice(self.weights, rows, p.start, p.start + p.width);
         let weights = self.varied.iter().map(|p| of(&mut w, p)).collect::<Result<Vec<_>, _>>()?;
         let weights = joined(&mut w, weights, rows)?;
         let x = joined(&mut w, self.varied.iter().map(|p| p.v).collect(), along)?;

@@ -12,7 +12,6 @@ use kiln_ops::pointwise::binary::{ADD, MUL};
 use kiln_ops::pointwise::unary::{COS, NEG, SIN};
 use kiln_ops::shape::RESHAPE;
 use kiln_ops::shape::squeeze::{SQUEEZE, UNSQUEEZE};
-use kiln_ops::slice::SLICE;
 use kiln_ops::slice::concat::CONCAT;
 use kiln_ops::transpose::TRANSPOSE;
 
@@ -88,8 +87,7 @@ impl Rule for Rotary {
                 }
                 _ => {}
             }
-            let bounds = [w.ints(&[0])?, w.ints(&[self.half])?, w.ints(&[2])?];
-            tables.push(w.op(SLICE, Attrs::new(), &[t, bounds[0], bounds[1], bounds[2]])?);
+            tables.push(w.slice(t, 2, 0, self.half)?);
         }
         let inputs = |x: ValueId| [x, tables[0], tables[1]];
         let y = match &self.heads {

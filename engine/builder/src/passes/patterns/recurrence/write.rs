@@ -8,7 +8,6 @@ use kiln_ir::{Attrs, Dim, IrError, ValueId};
 use kiln_ops::pointwise::binary::ADD;
 use kiln_ops::shape::expand::EXPAND;
 use kiln_ops::shape::squeeze::{SQUEEZE, UNSQUEEZE};
-use kiln_ops::slice::SLICE;
 use kiln_ops::slice::concat::CONCAT;
 use kiln_ops::transpose::TRANSPOSE;
 
@@ -151,8 +150,7 @@ fn slice(w: &mut Writer<'_>, v: ValueId, axis: i64, t: &Term) -> Result<ValueId,
     if whole && t.from == 0 {
         return Ok(v);
     }
-    let bounds = [w.ints(&[t.from])?, w.ints(&[t.from + t.width])?, w.ints(&[axis])?];
-    w.op(SLICE, Attrs::new(), &[v, bounds[0], bounds[1], bounds[2]])
+    w.slice(v, axis, t.from, t.from + t.width)
 }
 
 /// Adds a first dimension of 1.
