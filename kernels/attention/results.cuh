@@ -54,7 +54,7 @@ template <class K> DEV void put_means(const K& k, const FlashParams& p, u32 at, 
     }
 }
 
-// The same of a part of the keys. Parts of rows go to scratch memory: values, then maximum and sum.
+// Eight components of row `at`, of a part of the keys. Parts of rows go to scratch memory: values, then maximum and sum.
 template <class K> DEV void put_row(const K& k, const FlashParams& p, u32 part, u32 at, u32 col, f32* v, f32 most, f32 n) {
     if constexpr (K::SPLIT) {
         const u32 size = p.value_size;

@@ -189,7 +189,7 @@ fn attention_cooperative(
     }
     let p = attention_params();
     let strips = (p.queries + ROWS - 1u) / ROWS;
-    // Those that see most keys come first.
+    // Rows that see most keys come first.
     let i0 = (strips - 1u - block % strips) * ROWS;
     let h = block / strips % p.q_heads;
     let b = block / strips / p.q_heads;
@@ -244,7 +244,7 @@ fn attention_cooperative(
     found_tops[lane] = top;
     found_sums[lane] = sum;
     workgroupBarrier();
-    // Those of the row.
+    // Maximum and sum of the whole row.
     for (var t = lane / SHARE * SHARE; t < (lane / SHARE + 1u) * SHARE; t++) {
         top = kmax(top, found_tops[t]);
     }

@@ -100,7 +100,7 @@ fn add_along(s: Sums, p: MatmulParams, a: u32, b: mat4x4<f32>) -> Sums {
     return r;
 }
 
-// What a thread sums of the products begin .. end, columns j and on.
+// Sums of a thread: products begin .. end, columns j and on.
 fn thread_sums(p: MatmulParams, s: Strip, j: u32, begin: u32, end: u32, share: u32) -> Sums {
     var r = Sums();
     if (j >= p.n || begin >= end) {

@@ -29,7 +29,7 @@ struct FourSums {
     d: Sum,
 }
 
-// What a thread sums of elements begin .. end of four results.
+// Sums of a thread: elements begin .. end of four results.
 fn column_sums(p: ReduceParams, at: u32, begin: u32, end: u32, share: u32) -> FourSums {
     var r = FourSums(empty(), empty(), empty(), empty());
     let base = strided(p.kept_dims, p.kept_strides, at);

@@ -50,7 +50,7 @@ fn sort_step(
 // Numbers of a run.
 var<workgroup> run_numbers: array<u32, 2048>;
 
-// What is loaded for the numbers of a run before they are compared; nothing, where `before` loads by itself.
+// Loads elements of a run before its numbers are compared; does nothing where `before` loads by itself.
 fn load_run(row: u32, size: u32, lane: u32) {
 }
 
