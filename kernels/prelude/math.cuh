@@ -35,23 +35,101 @@ DEV f32 code_to_f32(i32 x) {
     return counted - COUNTING;
 }
 
-// The nearest integer to x / step, more by `zero`, between `lo` and `hi`; 0 for NaN. `zero` and the limits are small integers. The
-// quotient is that of a division: one by the exact reciprocal, with what is left over. Steps without an exact reciprocal are scaled.
-DEV i32 code_of(f32 x, f32 step, f32 zero, f32 lo, f32 hi) {
-    const f32 size = fabsf(step);
-    const f32 by = size < 1.0e-36f ? 1.15292150e18f : size > 1.0e36f ? 8.67361738e-19f : 1.0f;
-    // What is out of all limits needs no correction, and infinities have none.
-    const f32 most = size < cf(0x7f800000u) ? 4194304.0f : -1.0f;
-    const f32 divisor = step * by;
-    const f32 scaled = x * by;
-    const f32 reciprocal = 1.0f / divisor;
-    const f32 near = scaled * reciprocal;
-    const f32 exact = __fmaf_rn(__fmaf_rn(-near, divisor, scaled), reciprocal, near);
-    const f32 q = fabsf(near) < most ? exact : near;
+// A divisor of many numbers, with what follows from it. Steps without an exact reciprocal are scaled. The reciprocal is exact: one step
+// of Newton's method corrects the hardware's.
+struct Step {
+    f32 size, by, divisor, reciprocal, most;
+
+    DEV explicit Step(f32 step) : size(step) {
+        const f32 large = fabsf(step);
+        by = large < 1.0e-36f ? 1.15292150e18f : large > 1.0e36f ? 8.67361738e-19f : 1.0f;
+        divisor = step * by;
+        f32 near;
+        asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(divisor));
+        const f32 rest = __fmaf_rn(-near, divisor, 1.0f);
+        reciprocal = fabsf(rest) < 1.0f ? __fmaf_rn(near, rest, near) : near;
+        // What is out of all limits needs no correction, and infinities have none.
+        most = large < cf(0x7f800000u) ? 4194304.0f : -1.0f;
+    }
+
+    DEV operator f32() const { return size; }
+};
+
+// x / step as a division rounds it, where that matters to codes of 8 bits: between 2^-100 and 2^22.
+DEV f32 code_quotient(f32 x, const Step& step) {
+    const f32 scaled = x * step.by;
+    const f32 near = scaled * step.reciprocal;
+    const f32 exact = __fmaf_rn(__fmaf_rn(-near, step.divisor, scaled), step.reciprocal, near);
+    return fabsf(near) < step.most ? exact : near;
+}
+DEV f32 code_quotient(f32 x, f32 step) { return code_quotient(x, Step(step)); }
+
+// The nearest integer to x / step, more by `zero`, between `lo` and `hi`; 0 for NaN. `zero` and the limits are small integers.
+template <class S> DEV i32 code_of(f32 x, const S& step, f32 zero, f32 lo, f32 hi) {
+    const f32 q = code_quotient(x, step);
     const f32 limited = kmin(kmax(q, lo - zero), hi - zero);
     const i32 code = __float_as_int(limited + COUNTING) - COUNTING_BITS + __float2int_rz(zero);
     return feq(q, q) ? code : 0;
 }
+
+// An integer that is to be a code of type T: the nearest one that T has.
+template <class T> struct Whole {
+    i32 v;
+    static constexpr i32 LEAST = T(-1) < T(0) ? -128 : 0;
+    DEV operator i32() const { return ::min(::max(v, LEAST), LEAST + 255); }
+};
+
+// The code of type T nearest to x / step; 0 for NaN. The conversion to an integer has limits of its own.
+template <class T> DEV Whole<T> code_in(f32 x, const Step& step) {
+    i32 v;
+    asm("cvt.rni.s32.f32 %0, %1;" : "=r"(v) : "f"(code_quotient(x, step)));
+    return Whole<T>{v};
+}
+template <class T> DEV i32 code_in(f32 x, f32 step) {
+    constexpr f32 LEAST = f32(Whole<T>::LEAST);
+    return code_of(x, step, 0.0f, LEAST, LEAST + 255.0f);
+}
+
+// Four codes to memory as one word: hardware limits them where that was not done.
+template <class T, class Code> DEV void put_codes(T* to, Code a, Code b, Code c, Code d) {
+    to[0] = T(a);
+    to[1] = T(b);
+    to[2] = T(c);
+    to[3] = T(d);
+}
+DEV void put_codes(i8* to, Whole<i8> a, Whole<i8> b, Whole<i8> c, Whole<i8> d) {
+    u32 word;
+    asm("{.reg .b32 high;\n cvt.pack.sat.s8.s32.b32 high, %4, %3, 0;\n cvt.pack.sat.s8.s32.b32 %0, %2, %1, high;}"
+        : "=r"(word) : "r"(a.v), "r"(b.v), "r"(c.v), "r"(d.v));
+    memcpy(to, &word, 4);
+}
+DEV void put_codes(u8* to, Whole<u8> a, Whole<u8> b, Whole<u8> c, Whole<u8> d) {
+    u32 word;
+    asm("{.reg .b32 high;\n cvt.pack.sat.u8.s32.b32 high, %4, %3, 0;\n cvt.pack.sat.u8.s32.b32 %0, %2, %1, high;}"
+        : "=r"(word) : "r"(a.v), "r"(b.v), "r"(c.v), "r"(d.v));
+    memcpy(to, &word, 4);
+}
+
+// A code as the low byte of an f32 that counts by 1; signed ones more by 128.
+template <class T> struct Code {
+    u32 counted;
+    static constexpr u32 MORE = T(-1) < T(0) ? 128u : 0u;
+    DEV operator i32() const { return i32(counted & 255u) - i32(MORE); }
+};
+template <class T> DEV f32 code_to_f32(Code<T> x) { return __uint_as_float(x.counted) - (8388608.0f + f32(Code<T>::MORE)); }
+
+// Eight codes, as words: bytes on their own would take more instructions.
+template <class T> struct Codes {
+    u32 words[2];
+    DEV explicit Codes(const Run<T>& run) {
+        words_of(run, words);
+        if constexpr (Code<T>::MORE != 0u) {
+            words[0] ^= 0x80808080u;
+            words[1] ^= 0x80808080u;
+        }
+    }
+    DEV Code<T> at(u32 i) const { return Code<T>{__byte_perm(words[i / 4u], 0x4b000000u, 0x7540u + i % 4u)}; }
+};
 
 DEV f32 ksqrt(f32 x) { return sqrtf(x); }
 DEV f32 kexp(f32 x) { return expf(x); }

@@ -58,6 +58,19 @@ DEV u8 f32_to_f8e4m3(f32 x) {
     asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
     return u8(pair);
 }
+
+// Two numbers to the bytes of a word, the first in the low one.
+DEV u16 f32_to_f8e4m3x2(f32 low, f32 high) {
+    u16 pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
+DEV void f8e4m3x2_to_f32(u16 both, f32& low, f32& high) {
+    asm("{.reg .f16 l, h;\n .reg .b32 pair;\n cvt.rn.f16x2.e4m3x2 pair, %2;\n mov.b32 {l, h}, pair;\n cvt.f32.f16 %0, l;\n "
+        "cvt.f32.f16 %1, h;}"
+        : "=f"(low), "=f"(high) : "h"(both));
+}
 #else
 DEV f32 f8e4m3_to_f32(u8 b) {
     const u32 h = b;
@@ -100,6 +113,13 @@ DEV u8 f32_to_f8e4m3(f32 x) {
     }
     const u32 odd = (a >> 20) & 1u;
     return u8(sign | ::min((a + 0x7ffffu + odd - 0x3c000000u) >> 20, 0x7eu));
+}
+
+DEV u16 f32_to_f8e4m3x2(f32 low, f32 high) { return u16(f32_to_f8e4m3(low) | u32(f32_to_f8e4m3(high)) << 8); }
+
+DEV void f8e4m3x2_to_f32(u16 both, f32& low, f32& high) {
+    low = f8e4m3_to_f32(u8(both));
+    high = f8e4m3_to_f32(u8(both >> 8));
 }
 #endif
 
@@ -180,6 +200,29 @@ template <class T> struct alignas(8 * sizeof(T) < 16 ? 8 * sizeof(T) : 16) Run {
     }
     DEV void put(T* p) const { *reinterpret_cast<Run*>(p) = *this; }
 };
+
+// Eight bytes as words. A compiler would otherwise take apart, and keep in twice the registers, what was read long before.
+template <class T> DEV void words_of(const Run<T>& run, u32 (&words)[2]) {
+    static_assert(sizeof run == 8u);
+    memcpy(words, &run, 8);
+    asm volatile("" : "+r"(words[0]), "+r"(words[1]));
+}
+
+// Eight floats of 8 bits by pairs.
+DEV void f8e4m3x8_to_f32(const Run<u8>& run, f32 (&x)[8]) {
+    u32 words[2];
+    words_of(run, words);
+#pragma unroll
+    for (u32 i = 0u; i < 8u; i += 2u) {
+        f8e4m3x2_to_f32(u16(words[i / 4u] >> i % 4u * 8u), x[i], x[i + 1u]);
+    }
+}
+
+// Four floats of 8 bits to memory as one word.
+DEV void put_f8e4m3(u8* to, f32 a, f32 b, f32 c, f32 d) {
+    const u32 word = f32_to_f8e4m3x2(a, b) | u32(f32_to_f8e4m3x2(c, d)) << 16;
+    memcpy(to, &word, 4);
+}
 
 // Eight elements of 16 bits as words.
 struct alignas(16) Halves {

@@ -13,6 +13,33 @@ template <class K> struct SumsOf<K, false> {
     typedef PartSums<K> Type;
 };
 
+// Operands on their way, as words until they are needed: a compiler would take apart what is smaller, and wait for it, at once.
+template <class T, bool USED> struct OnTheirWay {
+    static constexpr u32 WORDS = USED && sizeof(T) >= 4u ? sizeof(T) / 4u : 0u;
+    static_assert(!USED || WORDS == 0u || sizeof(T) == WORDS * 4u);
+    u32 words[WORDS > 0u ? WORDS : 1u];
+
+    DEV void put(const T& x) {
+        if constexpr (WORDS > 0u) {
+            memcpy(words, &x, sizeof x);
+        }
+    }
+
+    DEV T here() const {
+        T x;
+        if constexpr (WORDS > 0u) {
+            u32 own[WORDS];
+#pragma unroll
+            for (u32 i = 0u; i < WORDS; i++) {
+                own[i] = words[i];
+                asm volatile("" : "+r"(own[i]));
+            }
+            memcpy(&x, own, sizeof x);
+        }
+        return x;
+    }
+};
+
 template <class K> struct Stores {
     typedef typename K::Tile Tile;
     typedef WgmmaTiles<Tile> T;
@@ -67,27 +94,6 @@ template <class K> struct Stores {
         DEV u32 of(const Product& p, u32 c, u32 e) const { return at + line(e) * p.cols + c * 32u; }
     };
 
-    // Of how many chunks operands of the epilogue are read before those in front are stored, and of how many rows at once: as
-    // registers allow, and ONE_BY_ONE, few.
-    static constexpr u32 BESIDE_WORDS = sizeof(typename To::Beside) / 4u;
-    static constexpr bool ROOMY = Tile::LENT ? BESIDE_WORDS > 0u && BESIDE_WORDS <= 8u : PARTS * T::SUMS <= 128u;
-    static constexpr u32 EARLY_CHUNKS = ROOMY && !K::ONE_BY_ONE ? 1u : 0u;
-    static constexpr u32 LINES = K::ONE_BY_ONE ? 1u : 2u;
-    // Rows of 32 columns of a lane, and whether their operands of the epilogue are read before the products, which take long enough for
-    // them to come: where there are registers for them beside the sums and OTHERS. Warps get registers by fours.
-    static constexpr u32 PIECES = T::OWN_CHUNKS * 2u;
-    static constexpr u32 AHEAD_WORDS = PIECES * BESIDE_WORDS;
-    static constexpr u32 OTHERS = 32u;
-    static constexpr u32 ALL_WARPS = (T::WARPS + 4u) / 4u * 4u;
-    static constexpr u32 REGISTERS = Tile::LENT ? 232u : 65536u / (ALL_WARPS * 32u * Tile::RESIDENT);
-    static constexpr bool AHEAD =
-        AHEAD_WORDS > 0u && PARTS * T::SUMS + AHEAD_WORDS + OTHERS <= REGISTERS && !K::ONE_BY_ONE && !K::LOOPED;
-
-    // Whether rows of the result are stored by runs of eight.
-    DEV static bool by_runs(const K& k, const Product& product) {
-        return (Tile::SPREAD || product.cols % 8u == 0u) && To::even(k) && ColumnSums<K>::even(k);
-    }
-
     // Operands that are the same for all rows, of eight neighbouring columns.
     struct Columns : Biases<K>, ColumnSums<K>, To::Across {
         DEV void read(const K& k, const Product& product, const Place& place, u32 c) {
@@ -100,39 +106,51 @@ template <class K> struct Stores {
         }
     };
 
-    // Whether those of a chunk are read before the one in front is stored, and those of the first before the products.
+    // Of how many chunks operands of the epilogue are read before those in front are stored, and of how many rows at once: as
+    // registers allow, and ONE_BY_ONE, few.
+    static constexpr u32 BESIDE_WORDS = sizeof(typename To::Beside) / 4u;
+    static constexpr bool ROOMY = Tile::LENT ? BESIDE_WORDS > 0u && BESIDE_WORDS <= 8u : PARTS * T::SUMS <= 128u;
+    static constexpr u32 EARLY_CHUNKS = ROOMY && !K::ONE_BY_ONE ? 1u : 0u;
+    static constexpr u32 LINES = K::ONE_BY_ONE ? 1u : 2u;
+    // Rows of 32 columns of a lane, and whether their operands of the epilogue are read before the products, which take long enough for
+    // them to come: where there are registers for them beside the sums and OTHERS. Warps get registers by fours.
+    static constexpr u32 PIECES = T::OWN_CHUNKS * 2u;
+    static constexpr u32 AHEAD_WORDS = PIECES * BESIDE_WORDS;
+    static constexpr u32 OTHERS = 32u;
     static constexpr u32 COLUMN_WORDS = sizeof(Columns) / 4u;
-    static constexpr bool SOON =
-        COLUMN_WORDS > 0u && COLUMN_WORDS <= 16u && PARTS * T::SUMS + (AHEAD ? AHEAD_WORDS : 0u) + 2u * COLUMN_WORDS + OTHERS <= REGISTERS && !K::ONE_BY_ONE;
+    static constexpr u32 MORE_COLUMNS = COLUMN_WORDS > 8u ? COLUMN_WORDS - 8u : 0u;
+    static constexpr u32 ALL_WARPS = (T::WARPS + 4u) / 4u * 4u;
+    static constexpr u32 REGISTERS = Tile::LENT ? 232u : 65536u / (ALL_WARPS * 32u * Tile::RESIDENT);
+    static constexpr bool AHEAD =
+        AHEAD_WORDS > 0u && PARTS * T::SUMS + AHEAD_WORDS + MORE_COLUMNS + OTHERS <= REGISTERS && !K::ONE_BY_ONE && !K::LOOPED;
 
-    // Operands of columns on their way. They are words until they are needed: halves would be taken apart, and waited for, at once.
+    // Whether rows of the result are stored by runs of eight.
+    DEV static bool by_runs(const K& k, const Product& product) {
+        return (Tile::SPREAD || product.cols % 8u == 0u) && To::even(k) && ColumnSums<K>::even(k);
+    }
+
+    // Whether those of a chunk are read before the one in front is stored, and those of the first before the products.
+    static constexpr bool SOON =
+        COLUMN_WORDS > 0u && COLUMN_WORDS <= 20u && PARTS * T::SUMS + (AHEAD ? AHEAD_WORDS : 0u) + 2u * COLUMN_WORDS + OTHERS <= REGISTERS && !K::ONE_BY_ONE;
+
+    // Operands of columns on their way.
     struct Coming {
-        u32 words[SOON ? COLUMN_WORDS : 1u];
+        OnTheirWay<Columns, SOON> columns;
 
         DEV void read(const K& k, const Product& product, const Place& place, u32 c) {
             if constexpr (SOON) {
-                Columns columns;
-                columns.read(k, product, place, c);
-                memcpy(words, &columns, sizeof words);
+                Columns found;
+                found.read(k, product, place, c);
+                columns.put(found);
             }
         }
 
-        DEV Columns here() {
-            Columns columns;
-            if constexpr (SOON) {
-#pragma unroll
-                for (u32 i = 0u; i < COLUMN_WORDS; i++) {
-                    asm volatile("" : "+r"(words[i]));
-                }
-                memcpy(&columns, words, sizeof words);
-            }
-            return columns;
-        }
+        DEV Columns here() const { return columns.here(); }
     };
 
     // Operands of all sums of a lane, and of its first columns.
     struct Ahead {
-        typename To::Beside beside[AHEAD ? PIECES : 1u];
+        OnTheirWay<typename To::Beside, AHEAD> beside[AHEAD ? PIECES : 1u];
         Coming columns;
 
         DEV Ahead(const K& k, const Product& product, const TilePlace& tile, u32 line) {
@@ -149,7 +167,7 @@ template <class K> struct Stores {
                         const u32 c = (first + n / 2u) % CHUNKS;
                         const u32 e = (first + n / 2u) / CHUNKS * 2u + n % 2u;
                         if (runs) {
-                            beside[n] = To::fetch_sums(k, place.inside(product, c, e) ? place.of(product, c, e) : 0u);
+                            beside[n].put(To::fetch_sums(k, place.inside(product, c, e) ? place.of(product, c, e) : 0u));
                         }
                     }
                 }
@@ -159,13 +177,13 @@ template <class K> struct Stores {
 
     // Other operands of sums of 32 columns of a part of a lane, for LINES of its two rows.
     struct Chunk {
-        typename To::Beside beside[LINES];
+        OnTheirWay<typename To::Beside, !AHEAD> beside[LINES];
 
         DEV void read(const K& k, const Product& product, const Place& place, u32 c, u32 first) {
             if constexpr (!AHEAD) {
 #pragma unroll
                 for (u32 e = 0u; e < LINES; e++) {
-                    beside[e] = To::fetch_sums(k, place.inside(product, c, first + e) ? place.of(product, c, first + e) : 0u);
+                    beside[e].put(To::fetch_sums(k, place.inside(product, c, first + e) ? place.of(product, c, first + e) : 0u));
                 }
             }
         }
@@ -248,7 +266,12 @@ template <class K> struct Stores {
                     const u32 at = place.of(product, c, e);
                     if (runs) {
                         columns.apply(v, pick_norm(norms, e));
-                        const auto& beside = AHEAD ? ahead.beside[AHEAD ? n * 2u + h : 0u] : with.beside[h % LINES];
+                        typename To::Beside beside;
+                        if constexpr (AHEAD) {
+                            beside = ahead.beside[n * 2u + h].here();
+                        } else {
+                            beside = with.beside[h % LINES].here();
+                        }
                         To::put(k, tile.part, all, at, v, columns, columns, beside);
                     } else {
                         put_some(k, tile.part, all, at, v, place.col + c * 32u, product.cols, pick_norm(norms, e));

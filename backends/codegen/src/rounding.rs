@@ -80,13 +80,7 @@ pub fn stored_wide(e: &Expr) -> Vec<bool> {
 
 /// Whether an instruction reads this one.
 fn read_again(e: &Expr, at: usize) -> bool {
-    let is = |r: &Reg| usize::from(*r) == at;
-    e.insts.iter().any(|i| match &i.op {
-        Scalar::Un(_, a) | Scalar::Cast(a) => is(a),
-        Scalar::Bin(_, a, b) | Scalar::Cmp(_, a, b) => is(a) || is(b),
-        Scalar::Select(c, a, b) => is(c) || is(a) || is(b),
-        Scalar::Input(_) | Scalar::Float(_) | Scalar::Int(_) => false,
-    })
+    e.insts.iter().any(|i| i.op.reads().any(|r| usize::from(r) == at))
 }
 
 /// Whether each instruction's result is seen only after a rounding to 16 bits or to a code of 8. A function may then be off

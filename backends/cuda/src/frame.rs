@@ -23,6 +23,7 @@ use kiln_codegen::site::{Site, unsupported};
 use kiln_codegen::slice::insert::keeps_eights;
 use kiln_codegen::{Blocks, Body, Entry, Threads, rows};
 use kiln_ir::DType;
+use kiln_ir::expr::Expr;
 use std::fmt::Write;
 
 const PRELUDE: [&str; 5] = [
@@ -337,7 +338,8 @@ fn anchored(site: &Site<'_>, j: usize, v: &str) -> String {
 fn finish(site: &Site<'_>) -> Result<String, BackendError> {
     let Some(e) = &site.fused else { return Ok(String::new()) };
     let first = usize::from(site.anchor.is_some());
-    let mut s = format!("DEV {} finish(u32 at", register(e.result_type()));
+    let mut s = applied(e)?;
+    let _ = write!(s, "DEV {} finish(u32 at", register(e.result_type()));
     if first == 1 {
         let _ = write!(s, ", {} v", register(site.out_dtype(0)));
     }
@@ -350,9 +352,26 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
     }
     given.extend((0..site.extras.len()).map(|k| format!("e{k}(o{k})")));
     let _ = writeln!(s, "    return apply({});\n}}", given.join(", "));
-    let types: Vec<String> =
-        e.inputs.iter().enumerate().map(|(i, &t)| format!("{} a{i}", register(t))).collect();
-    let _ = writeln!(s, "DEV {} apply({}) const {{", register(e.result_type()), types.join(", "));
+    Ok(s)
+}
+
+/// `apply(a0, …)`, an expression of its inputs: steps and codes may be values, or structures with what was found of them before.
+fn applied(e: &Expr) -> Result<String, BackendError> {
+    let special = [exact::steps(e), exact::codes(e)].concat();
+    let (mut kinds, mut given) = (Vec::new(), Vec::new());
+    for (i, &t) in e.inputs.iter().enumerate() {
+        if special.contains(&i) {
+            kinds.push(format!("class A{i}"));
+            given.push(format!("const A{i}& a{i}"));
+        } else {
+            given.push(format!("{} a{i}", register(t)));
+        }
+    }
+    let (template, result) = match kinds.is_empty() {
+        true => (String::new(), register(e.result_type())),
+        false => (format!("template <{}> ", kinds.join(", ")), "auto"),
+    };
+    let mut s = format!("{template}DEV {result} apply({}) const {{\n", given.join(", "));
     s += &scalar::print(e, &stored_wide(e), &FORMS)?;
     let _ = writeln!(s, "    return r{};\n}}", e.result);
     Ok(s)
@@ -388,13 +407,11 @@ fn pack_entry(site: &Site<'_>, k: usize, t: DType) -> String {
     };
     format!(
         "{}DEV void main{k}(u32 t) const {{\n    const u32 at = t * {PACK}u;\n    if (({whole}) && at + {PACK}u <= extent) {{\n        const auto \
-         f = even0() ? fetch0_run<true>(at) : fetch0_run<false>(at);\n{}        Run<{}> all;\n#pragma unroll\n        for (u32 i = 0u; i < {PACK}u; i++) {{\n            \
-         {}\n        }}\n        all.put(by0 + {});\n        return;\n    }}\n    for (u32 i = at; i < at + {PACK}u && i < \
-         extent; i++) {{\n        {}\n    }}\n}}\n",
+         f = even0() ? fetch0_run<true>(at) : fetch0_run<false>(at);\n{}{}        all.put(by0 + {});\n        return;\n    }}\n    for (u32 i = \
+         at; i < at + {PACK}u && i < extent; i++) {{\n        {}\n    }}\n}}\n",
         run::fetch(site, 0),
-        run::singles(site),
-        cell(t),
-        store(t, "all.v", "i", &run::value(site, "")),
+        run::prepared(site),
+        run::eight(t, &run::value(site, "")),
         place(site, 0),
         store(t, "by0", &place(site, 0).replace("at", "i"), "finish(i)"),
     )

@@ -5,24 +5,107 @@ use kiln_ir::expr::{BinOp, Expr, Inst, Reg, Scalar, UnOp};
 
 /// An instruction's value by such a function.
 pub fn value(e: &Expr, at: usize) -> Option<String> {
-    code(e, at).or_else(|| widened(e, at))
+    code(e, at).map(|c| c.printed()).or_else(|| limited(e, at)).or_else(|| quotient(e, at)).or_else(|| widened(e, at))
 }
 
-/// The code of a quantization: the nearest integer to a quotient, perhaps with a zero point, between two integers.
-fn code(e: &Expr, at: usize) -> Option<String> {
+/// The inputs of an expression that are the steps of quantizations, as structure `Step` has them.
+pub fn steps(e: &Expr) -> Vec<usize> {
+    let found = (0..e.insts.len()).filter_map(|at| code(e, at).map(|c| c.step).or_else(|| Some(float_code(e, at)?.1)));
+    found.filter_map(|step| input(e, usize::from(step))).collect()
+}
+
+/// The inputs that are codes of 8 bits and become f32.
+pub fn codes(e: &Expr) -> Vec<usize> {
+    let wide = (0..e.insts.len()).filter_map(|at| match inst(e, at)?.op {
+        Scalar::Cast(x) if inst(e, at)?.ty == DType::F32 && is_code(e, x) => Some(x),
+        _ => None,
+    });
+    let own = wide.filter_map(|x| match inst(e, usize::from(x))?.op {
+        Scalar::Cast(narrow) => input(e, usize::from(narrow)),
+        _ => input(e, usize::from(x)),
+    });
+    own.filter(|&i| e.inputs.get(i).is_some_and(|t| matches!(t, DType::I8 | DType::U8))).collect()
+}
+
+/// A quantization: the nearest integer to a quotient, perhaps with a zero point, between two integers.
+struct Quantized {
+    x: Reg,
+    step: Reg,
+    zero: Option<Reg>,
+    lo: f64,
+    hi: f64,
+}
+
+impl Quantized {
+    /// The type whose codes are those between the limits, for hardware to see to.
+    fn whole_type(&self) -> Option<DType> {
+        match (self.zero, self.lo, self.hi) {
+            (None, -128.0, 127.0) => Some(DType::I8),
+            (None, 0.0, 255.0) => Some(DType::U8),
+            _ => None,
+        }
+    }
+
+    fn printed(&self) -> String {
+        let Quantized { x, step, zero, lo, hi } = self;
+        match self.whole_type() {
+            Some(t) => format!("code_in<{}>(r{x}, r{step})", super::cell(t)),
+            None => {
+                let zero = zero.map_or("0.0f".into(), |r| format!("r{r}"));
+                format!("code_of(r{x}, r{step}, {zero}, {lo:?}f, {hi:?}f)")
+            }
+        }
+    }
+}
+
+/// The quantization that an instruction computes the code of, in i32.
+fn code(e: &Expr, at: usize) -> Option<Quantized> {
     let cast = inst(e, at).filter(|i| i.ty == DType::I32)?;
     let Scalar::Cast(limited) = cast.op else { return None };
     let (above, hi) = limit(e, limited, BinOp::Min)?;
     let (whole, lo) = limit(e, above, BinOp::Max)?;
     let (rounded, zero) = match f32_of(e, whole)?.op {
-        Scalar::Bin(BinOp::Add, a, b) => (a, format!("r{b}")),
-        _ => (whole, "0.0f".into()),
+        Scalar::Bin(BinOp::Add, a, b) => (a, Some(b)),
+        _ => (whole, None),
     };
     let Scalar::Un(UnOp::Round, quotient) = f32_of(e, rounded)?.op else { return None };
     let Scalar::Bin(BinOp::Div, x, step) = f32_of(e, quotient)?.op else { return None };
     // A zero point is a code, so that the limits less it are integers that f32 holds.
-    let code = |r: &str| r == "0.0f" || r[1..].parse().is_ok_and(|r: Reg| small(e, r));
-    code(&zero).then(|| format!("code_of(r{x}, r{step}, {zero}, {lo:?}f, {hi:?}f)"))
+    zero.is_none_or(|zero| small(e, zero)).then_some(Quantized { x, step, zero, lo, hi })
+}
+
+/// A code in its type: it is within that type's limits.
+fn limited(e: &Expr, at: usize) -> Option<String> {
+    let cast = inst(e, at)?;
+    let Scalar::Cast(wide) = cast.op else { return None };
+    (code(e, usize::from(wide))?.whole_type() == Some(cast.ty)).then(|| format!("r{wide}"))
+}
+
+/// A quotient that becomes a float of 8 bits, and nothing else.
+fn quotient(e: &Expr, at: usize) -> Option<String> {
+    let Scalar::Bin(BinOp::Div, ..) = f32_of(e, Reg::try_from(at).ok()?)?.op else { return None };
+    let own = |x: Reg| usize::from(x) == at;
+    let mut readers = (0..e.insts.len()).filter(|&n| inst(e, n).is_some_and(|i| i.op.reads().any(own)));
+    let (x, step) = float_code(e, readers.next()?)?;
+    (readers.next().is_none() && usize::from(e.result) != at).then(|| format!("code_quotient(r{x}, r{step})"))
+}
+
+/// Operands of the quotient that an instruction makes a float of 8 bits.
+fn float_code(e: &Expr, at: usize) -> Option<(Reg, Reg)> {
+    let cast = inst(e, at).filter(|i| i.ty == DType::F8E4M3)?;
+    let Scalar::Cast(wide) = cast.op else { return None };
+    match f32_of(e, wide)?.op {
+        Scalar::Bin(BinOp::Div, x, step) => Some((x, step)),
+        _ => None,
+    }
+}
+
+/// The number of an input, where an instruction is one.
+fn input(e: &Expr, at: usize) -> Option<usize> {
+    match inst(e, at)?.op {
+        Scalar::Input(i) => Some(usize::from(i)),
+        _ => None,
+    }
 }
 
 /// An operand of a minimum or maximum with a constant that a code may be.

@@ -1,7 +1,7 @@
 //! Stores of eight neighbouring results at once, with the fused expression's operands read as vectors.
 
 use super::reach::{self, Reach, whole_bytes};
-use super::{anchored, cell, load, place, store};
+use super::{anchored, cell, exact, load, place, store};
 use kiln_codegen::scalar::register;
 use kiln_codegen::site::Site;
 use kiln_codegen::slice::insert::keeps_eights;
@@ -74,7 +74,7 @@ fn pair(t: DType) -> Option<&'static str> {
 
 /// Statements that store the eight results.
 fn all_eight(site: &Site<'_>, j: usize, t: DType) -> String {
-    let mut s = singles(site);
+    let mut s = prepared(site);
     let narrow = anchored(site, j, "v[i]");
     let rounded = pair(site.out_dtype(j)).filter(|_| site.fused.is_some() && narrow != "v[i]");
     if let Some(p) = rounded {
@@ -85,52 +85,62 @@ fn all_eight(site: &Site<'_>, j: usize, t: DType) -> String {
         );
     }
     let value = value(site, if rounded.is_some() { "w[i]" } else { &narrow });
-    match pair(t) {
-        Some(p) => {
-            let _ = writeln!(
-                s,
-                "    const auto value = [&](u32 i) {{ return {value}; }};\n    Halves all;\n#pragma unroll\n    for (u32 i = \
-                 0u; i < 8u; i += 2u) {{ all.v[i / 2u] = f32_to_{p}(value(i), value(i + 1u)); }}"
-            );
-        }
-        None => {
-            let put = store(t, "all.v", "i", &value);
-            let _ = writeln!(
-                s,
-                "    Run<{}> all;\n#pragma unroll\n    for (u32 i = 0u; i < 8u; i++) {{\n        {put}\n    }}",
-                cell(t)
-            );
-        }
-    }
+    s += &eight(t, &value);
     s + &format!("    all.put(by{j} + {});\n", place(site, j))
+}
+
+/// Statements that define `all`, the eight results as they are stored. The i-th of them is `value`.
+pub fn eight(t: DType, value: &str) -> String {
+    let of = format!("    const auto value = [&](u32 i) {{ return {value}; }};\n");
+    let each = |of: &str, step: u32, put: &str| {
+        format!("    {of} all;\n#pragma unroll\n    for (u32 i = 0u; i < 8u; i += {step}u) {{ {put} }}\n")
+    };
+    let four = "value(i), value(i + 1u), value(i + 2u), value(i + 3u)";
+    of + &match t {
+        DType::F16 | DType::BF16 => {
+            let p = pair(t).unwrap_or_default();
+            each("Halves", 2, &format!("all.v[i / 2u] = f32_to_{p}(value(i), value(i + 1u));"))
+        }
+        DType::I8 | DType::U8 => each(&format!("Run<{}>", cell(t)), 4, &format!("put_codes(all.v + i, {four});")),
+        DType::F8E4M3 => each("Run<u8>", 4, &format!("put_f8e4m3(all.v + i, {four});")),
+        _ => each(&format!("Run<{}>", cell(t)), 1, &store(t, "all.v", "i", "value(i)")),
+    }
 }
 
 /// The i-th of eight results, of the anchor's where there is one.
 pub fn value(site: &Site<'_>, anchored: &str) -> String {
-    if site.fused.is_none() {
-        return "v[i]".to_owned();
-    }
+    let Some(e) = &site.fused else { return "v[i]".to_owned() };
+    let first = usize::from(site.anchor.is_some());
     let mut given: Vec<String> = site.anchor.map(|_| anchored.to_owned()).into_iter().collect();
     for (k, (&extra, reach)) in site.extras.iter().zip(reach::reaches(site)).enumerate() {
         let of = site.graph.ty(extra).dtype;
         given.push(match reach {
             _ if !whole_bytes(of) => format!("e{k}(f.o{k} + i * f.s{k})"),
             Reach::One => format!("c{k}"),
+            _ if of == DType::F8E4M3 => format!("d{k}[i]"),
+            _ if exact::codes(e).contains(&(k + first)) => format!("d{k}.at(i)"),
             _ => load(of, &format!("f.p{k}.v"), "i"),
         });
     }
     format!("apply({})", given.join(", "))
 }
 
-/// The operands of a single element that [`value`] names: what follows from them, as the reciprocal of a step, is computed once for all
-/// eight results.
-pub fn singles(site: &Site<'_>) -> String {
+/// What follows from the operands that [`value`] names, for all eight results at once: the reciprocal of a step, codes as words.
+pub fn prepared(site: &Site<'_>) -> String {
     let mut s = String::new();
+    let Some(e) = &site.fused else { return s };
+    let (first, steps, codes) = (usize::from(site.anchor.is_some()), exact::steps(e), exact::codes(e));
     for (k, (&extra, reach)) in site.extras.iter().zip(reach::reaches(site)).enumerate() {
         let of = site.graph.ty(extra).dtype;
-        if site.fused.is_some() && reach == Reach::One && whole_bytes(of) {
-            let _ = writeln!(s, "    const auto c{k} = {};", load(of, &format!("f.p{k}"), "0"));
-        }
+        let one = load(of, &format!("f.p{k}"), "0");
+        let _ = match reach {
+            _ if !whole_bytes(of) => Ok(()),
+            Reach::One if of == DType::F32 && steps.contains(&(k + first)) => writeln!(s, "    const Step c{k}({one});"),
+            Reach::One => writeln!(s, "    const auto c{k} = {one};"),
+            _ if of == DType::F8E4M3 => writeln!(s, "    f32 d{k}[8];\n    f8e4m3x8_to_f32(f.p{k}, d{k});"),
+            _ if codes.contains(&(k + first)) => writeln!(s, "    const Codes<{}> d{k}(f.p{k});", cell(of)),
+            _ => Ok(()),
+        };
     }
     s
 }

@@ -110,6 +110,19 @@ impl BinOp {
     }
 }
 
+impl Scalar {
+    /// The registers that the operation reads.
+    pub fn reads(&self) -> impl Iterator<Item = Reg> + use<> {
+        let read = match *self {
+            Scalar::Un(_, a) | Scalar::Cast(a) => [Some(a), None, None],
+            Scalar::Bin(_, a, b) | Scalar::Cmp(_, a, b) => [Some(a), Some(b), None],
+            Scalar::Select(c, a, b) => [Some(c), Some(a), Some(b)],
+            Scalar::Input(_) | Scalar::Float(_) | Scalar::Int(_) => [None; 3],
+        };
+        read.into_iter().flatten()
+    }
+}
+
 impl Expr {
     /// Whether the program is one commutative function of its two inputs, which may then change places.
     pub fn is_commutative(&self) -> bool {
