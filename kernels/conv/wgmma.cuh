@@ -18,7 +18,7 @@ template <class K> struct ConvCursor {
 
     DEV void copy_b(const K& k, u32 to, u32 barrier) const {
         const u32 first = T::rank() * T::SHARE;
-        to += first * 128u;
+        to += first * T::LINE;
         if constexpr (K::Tile::SPREAD) {
             spread_box<T::CLUSTER>(to, k.maps + 1, barrier, step * T::BK, (col + first) / 32u, T::first_beside());
         } else {

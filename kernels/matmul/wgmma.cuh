@@ -26,7 +26,7 @@ template <class K> struct MatmulCursor {
         const u32 batch = tile.batch * params<WgmmaMatmulParams>(k).batched_b;
         const u32 first = T::rank() * T::SHARE;
         const u32 col = tile.col + first;
-        to += first * 128u;
+        to += first * T::LINE;
         if constexpr (K::Tile::SPREAD) {
             spread_box<T::CLUSTER>(to, k.maps + 1, barrier, step * T::BK, col / 32u, T::first_beside());
         } else if constexpr (K::Tile::ACROSS_B) {

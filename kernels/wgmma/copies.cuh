@@ -1,5 +1,5 @@
 // What kernels of sm_90a share that copy by TMA and multiply by wgmma: barriers in shared memory, copies of boxes, and where
-// operands are. Operands have the swizzle of 128 bytes: eight rows of 128 bytes after each other.
+// operands are. Rows of operands have 128 bytes and the swizzle of as many, or 64: eight rows after each other.
 #pragma once
 #include "../prelude/launch.cuh"
 #include "barriers.cuh"

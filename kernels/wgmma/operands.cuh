@@ -2,10 +2,13 @@
 #pragma once
 #include "../prelude/types.cuh"
 
-// Operands in stages: 128-byte swizzle, 1024 bytes from 8 rows to the next; across K, boxes are 8192 bytes apart. Only the low word of
-// a descriptor depends on the address, which counts 16 bytes there.
+// Operands in stages: swizzle of LINE bytes, a row's; across K, boxes are 8192 bytes apart. Only the low word of a descriptor depends on
+// the address, which counts 16 bytes there. The high one has the distance from 8 rows to the next.
 DEV u32 descriptor_low(u32 at, u32 apart) { return (apart << 16) | ((at & 0x3ffffu) >> 4); }
-DEV u64 descriptor_of(u32 low) { return (u64(1) << 62) | (u64(64) << 32) | low; }
+template <u32 LINE = 128u> DEV u64 descriptor_of(u32 low) {
+    static_assert(LINE == 128u || LINE == 64u);
+    return (u64(LINE == 128u ? 1 : 2) << 62) | (u64(LINE / 2u) << 32) | low;
+}
 DEV u64 descriptor(u32 at, u32 apart) { return descriptor_of(descriptor_low(at, apart)); }
 
 // A number that all lanes of a warp have. What follows from it stays in uniform registers, where instructions take descriptors from.

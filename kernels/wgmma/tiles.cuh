@@ -1,4 +1,4 @@
-// Products of tiles by wgmma with TMA, for sm_90a, whatever the element type: a stage is 128 bytes of K. One warp copies,
+// Products of tiles by wgmma with TMA, for sm_90a, whatever the element type: a stage is LINE bytes of K, 128 or 64. One warp copies,
 // GROUPS warpgroups multiply, each PARTS x 64 rows by COLUMNS: of one tile, one below the other, or IN_TURNS of tiles of their
 // own, so that one stores while the other multiplies. A block makes one tile after another. B lies along K (a row of the stage
 // is a column of B), or across it in boxes of 64 columns; SPREAD, its columns are in the order of `spread_box`. LENT, the warp
@@ -35,9 +35,10 @@ template <class Tile> struct WgmmaTiles {
     static constexpr u32 STAGES = Tile::STAGES;
     static constexpr u32 TURNS = Tile::IN_TURNS ? Tile::GROUPS : 1u;
     static constexpr u32 BM = Tile::GROUPS / TURNS * PARTS * 64u;
-    static constexpr u32 BK = 128u / Tile::SIZE;
-    static constexpr u32 BYTES_A = BM * 128u;
-    static constexpr u32 STAGE = (BM + BN) * 128u;
+    static constexpr u32 LINE = Tile::LINE;
+    static constexpr u32 BK = LINE / Tile::SIZE;
+    static constexpr u32 BYTES_A = BM * LINE;
+    static constexpr u32 STAGE = (BM + BN) * LINE;
     static constexpr u32 SUMS = BN / 2u;
     static constexpr u32 WARPS = Tile::GROUPS * 4u;
     static constexpr u32 CLUSTER = Tile::CLUSTER;
@@ -50,6 +51,7 @@ template <class Tile> struct WgmmaTiles {
     static constexpr u32 BYTES_CHUNK = 64u * 32u * 4u;
     static constexpr u32 BYTES_SHARE = EXCHANGE ? Tile::GROUPS * OWN_CHUNKS * BYTES_CHUNK : 0u;
     static_assert(CLUSTER == 1u || Tile::SPLIT == 1u || EXCHANGE, "parts of a depth that go through memory are of blocks alone");
+    static_assert(LINE == 128u || !Tile::ACROSS_B, "boxes across the depth have lines of 128 bytes");
     static_assert(!EXCHANGE || (TURNS == 1u && PARTS * CHUNKS % Tile::SPLIT == 0u), "equal shares of a tile of all warpgroups");
 
     // The sums of a thread.
@@ -122,7 +124,7 @@ template <class Tile> struct WgmmaTiles {
     // the warp. `beside(at)` is done with the rows of a stage while they are multiplied.
     template <class Beside> DEV static void multiply_steps(Sums& sum, u32 steps, u32 stage, u32 parity, u32 line, Beside beside) {
         constexpr u32 APART = Tile::ACROSS_B ? 512u : 1u;
-        const u32 first_a = uniform(descriptor_low(stage_at(0u) + line * 128u, 1u));
+        const u32 first_a = uniform(descriptor_low(stage_at(0u) + line * LINE, 1u));
         const u32 first_b = uniform(descriptor_low(stage_at(0u) + BYTES_A, APART));
         u32 last = 0u;
 #pragma unroll 1
@@ -133,15 +135,15 @@ template <class Tile> struct WgmmaTiles {
             settle_all(sum);
             asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-            for (u32 k = 0u; k < 4u; k++) {
-                const u64 db = descriptor_of(b + k * (Tile::ACROSS_B ? 128u : 2u));
+            for (u32 k = 0u; k < LINE / 32u; k++) {
+                const u64 db = descriptor_of<LINE>(b + k * (Tile::ACROSS_B ? 128u : 2u));
 #pragma unroll
                 for (u32 p = 0u; p < PARTS; p++) {
-                    Tile::multiply(sum[p], descriptor_of(a + p * 512u + k * 2u), db);
+                    Tile::multiply(sum[p], descriptor_of<LINE>(a + p * (LINE * 4u) + k * 2u), db);
                 }
             }
             asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-            beside(stage_at(stage) + line * 128u);
+            beside(stage_at(stage) + line * LINE);
             asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
             settle_all(sum);
             if (step > 0u) {

@@ -106,7 +106,7 @@ typedef struct {
     uint16_t channels, pixels;
 } map;
 
-enum { UINT8, UINT16, SWIZZLE_128B = 3 };
+enum { UINT8, UINT16, SWIZZLE_64B = 2, SWIZZLE_128B = 3 };
 
 static map encoded(int type, unsigned rank, void *at, const uint64_t *dims, const uint64_t *strides, const uint32_t *steps) {
     map m = {.at = (uint64_t)(uintptr_t)at, .rank = (uint8_t)rank, .size = type == UINT8 ? 1 : type == UINT16 ? 2 : 4};
@@ -119,8 +119,9 @@ static map encoded(int type, unsigned rank, void *at, const uint64_t *dims, cons
     return m;
 }
 
-static int checked(unsigned rank, int interleave, int swizzle) {
-    if (rank >= 1 && rank <= 5 && interleave == 0 && swizzle == SWIZZLE_128B) return OK;
+static int checked(unsigned rank, int interleave, int swizzle, unsigned row_bytes) {
+    const int wanted = row_bytes == 64 ? SWIZZLE_64B : SWIZZLE_128B;
+    if (rank >= 1 && rank <= 5 && interleave == 0 && swizzle == wanted) return OK;
     complain("a tensor map of %u dimensions with interleave %d and swizzle %d; ", rank, interleave, swizzle);
     return INVALID_VALUE;
 }
@@ -129,8 +130,8 @@ int cuTensorMapEncodeTiled(void *out, int type, unsigned rank, void *at, const u
                            const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int c, int d) {
     CALL
     (void)c, (void)d;
-    if (checked(rank, interleave, swizzle) != OK) return leave(INVALID_VALUE);
     map m = encoded(type, rank, at, dims, strides, steps);
+    if (checked(rank, interleave, swizzle, box[0] * m.size) != OK) return leave(INVALID_VALUE);
     for (unsigned k = 0; k < rank; k++) m.box[k] = (uint16_t)box[k];
     memset(out, 0, 128);
     memcpy(out, &m, sizeof m);
@@ -142,8 +143,8 @@ int cuTensorMapEncodeIm2col(void *out, int type, unsigned rank, void *at, const 
                             int interleave, int swizzle, int c, int d) {
     CALL
     (void)c, (void)d;
-    if (checked(rank, interleave, swizzle) != OK) return leave(INVALID_VALUE);
     map m = encoded(type, rank, at, dims, strides, steps);
+    if (checked(rank, interleave, swizzle, channels * m.size) != OK) return leave(INVALID_VALUE);
     for (unsigned k = 0; k < 2 && k + 2 < rank; k++) m.lower[k] = (int16_t)lower[k], m.upper[k] = (int16_t)upper[k];
     m.channels = (uint16_t)channels, m.pixels = (uint16_t)pixels;
     memset(out, 0, 128);

@@ -1,6 +1,6 @@
 //! Conversions between types.
 
-use crate::arithmetic::{one, two};
+use crate::arithmetic::{one, three, two};
 use crate::float::{Rounding, flushed, narrow, of_f8, to_f8, to_tf32, wide};
 use crate::instruction::{Body, Compute};
 use crate::text::Text;
@@ -8,13 +8,28 @@ use crate::types::{Type, signed};
 
 /// The conversion that an instruction is; none for other instructions.
 pub fn body(t: &Text<'_>) -> Result<Option<Body>, String> {
-    if t.parts[0] != "cvt" || t.has("pack") {
+    if t.parts[0] != "cvt" {
         return Ok(None);
     }
     let types = t.types();
+    if t.has("pack") {
+        return packed(t, &types).map(Some);
+    }
     let [to, from] = types[..] else { return Err("a conversion without two types".into()) };
     let f = conversion(t, to, from)?;
     Ok(Some(Body::Compute { d: t.destination(0)?, s: t.sources(1, from)?, f }))
+}
+
+/// Two integers, limited to a type of 8 bits, in front of the low half of a word: the first operand is the higher byte.
+fn packed(t: &Text<'_>, types: &[Type]) -> Result<Body, String> {
+    let &[to, from @ Type::Signed(32), Type::Bits(32)] = types else { return Err("integers packed otherwise".into()) };
+    if to.bits() != 8 || !t.has("sat") {
+        return Err("integers packed otherwise".into());
+    }
+    let (low, high) = if to.is_signed() { (-128, 127) } else { (0, 255) };
+    let byte = move |x: u64| signed(x, 32).clamp(low, high) as u64 & 255;
+    let f = three(move |a, b, c| (c & 0xffff) << 16 | byte(a) << 8 | byte(b));
+    Ok(Body::Compute { d: t.destination(0)?, s: t.sources(1, from)?, f })
 }
 
 fn conversion(t: &Text<'_>, to: Type, from: Type) -> Result<Compute, String> {

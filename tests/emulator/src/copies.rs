@@ -96,9 +96,9 @@ impl Map {
     }
 }
 
-/// Swizzle of 128 bytes: 16 bytes change places by the row of 128 bytes that they are in.
-pub fn swizzled(address: u64) -> u64 {
-    address ^ (address >> 7 & 7) << 4
+/// Swizzle of rows of so many bytes, 128 or 64: 16 bytes change places by the 128 bytes that they are in.
+pub fn swizzled(address: u64, row: u64) -> u64 {
+    address ^ (address >> 7 & (row / 16 - 1)) << 4
 }
 
 fn change(
@@ -246,7 +246,7 @@ fn copy_box(
                 inside &= p >= 0 && (p as u64) < map.dims[d];
                 address = address.wrapping_add((p as u64).wrapping_mul(map.strides[d]));
             }
-            let place = swizzled(written + x * map.size);
+            let place = swizzled(written + x * map.size, if row_bytes == 64 { 64 } else { 128 });
             if c.stores {
                 if inside {
                     let value = group.memory.read(block, warp, lane, Space::Shared, place, map.size)?;

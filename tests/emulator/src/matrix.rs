@@ -178,18 +178,22 @@ struct Stored {
     stride: u64,
     turned: bool,
     size: usize,
+    /// Bytes of a row, and of the swizzle.
+    row: u64,
 }
 
 impl Stored {
     fn of(descriptor: u64, turned: bool, size: usize) -> Result<Stored, String> {
         let field = |at: u32| (descriptor >> at & 0x3fff) << 4;
-        if descriptor >> 62 != 1 {
-            return Err("a matrix without the swizzle of 128 bytes".into());
-        }
+        let row = match descriptor >> 62 {
+            1 => 128,
+            2 if !turned => 64,
+            _ => return Err("a matrix without the swizzle of 128 or 64 bytes".into()),
+        };
         if descriptor >> 49 & 7 != 0 {
             return Err("a matrix with an offset of its base".into());
         }
-        Ok(Stored { start: field(0), leading: field(16), stride: field(32), turned, size })
+        Ok(Stored { start: field(0), leading: field(16), stride: field(32), turned, size, row })
     }
 
     /// The address of element (line, k); k is the depth.
@@ -201,9 +205,9 @@ impl Stored {
                 + (k % 8) as u64 * 128
                 + (line % of_row * self.size) as u64
         } else {
-            (line / 8) as u64 * self.stride + (line % 8) as u64 * 128 + (k * self.size) as u64
+            (line / 8) as u64 * self.stride + (line % 8) as u64 * self.row + (k * self.size) as u64
         };
-        swizzled(self.start + address)
+        swizzled(self.start + address, self.row)
     }
 }
 

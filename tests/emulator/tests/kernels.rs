@@ -80,6 +80,8 @@ fn integers_are_computed_as_the_device_does() {
         ("shf.l.wrap.b32 %r2, %r3, %r4, 8;", 0x1122_3344, 0x5566_7788, 0x6677_8811),
         ("prmt.b32 %r2, %r3, %r4, 0x5410;", 0x1122_3344, 0x5566_7788, 0x7788_3344),
         ("prmt.b32 %r2, %r3, %r4, 0x9999;", 0x0000_8000, 0, u32::MAX),
+        ("cvt.pack.sat.s8.s32.b32 %r2, %r3, %r4, %r3;", 0x1122_3344, -300_i32 as u32, 0x3344_7f80),
+        ("cvt.pack.sat.u8.s32.b32 %r2, %r3, %r4, 0;", 0x1234, -1_i32 as u32, 0xff00),
         ("bfe.s32 %r2, %r3, 4, 4;", 0xf0, 0, u32::MAX),
         ("bfi.b32 %r2, %r3, %r4, 8, 8;", 0xab, 0x1111_1111, 0x1111_ab11),
         ("bfind.shiftamt.u32 %r2, %r3;", 0x0001_0000, 0, 15),

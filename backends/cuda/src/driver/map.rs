@@ -12,7 +12,6 @@ pub const MAP_BYTES: usize = size_of::<sys::CUtensorMap>();
 pub const MAP_ALIGNMENT: usize = align_of::<sys::CUtensorMap>();
 
 const INTERLEAVE: sys::CUtensorMapInterleave = sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE;
-const SWIZZLE: sys::CUtensorMapSwizzle = sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B;
 const PROMOTION: sys::CUtensorMapL2promotion =
     sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
 const ZEROS_OUTSIDE: sys::CUtensorMapFloatOOBfill =
@@ -21,7 +20,15 @@ const ZEROS_OUTSIDE: sys::CUtensorMapFloatOOBfill =
 const SMALL_TENSOR: u64 = 131_072;
 const SMALL_TENSOR_BIT: (usize, u8) = (8 + 2, 1 << 5);
 
-/// The map of a tensor at this address. Boxes are swizzled by 128 bytes, outside are zeros.
+/// The swizzle of boxes of this many bytes in a row: of 64 if that is a row, else of 128.
+fn swizzle(row: u64) -> sys::CUtensorMapSwizzle {
+    match row {
+        64 => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_64B,
+        _ => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+    }
+}
+
+/// The map of a tensor at this address. Boxes are swizzled by their rows, outside are zeros.
 pub fn encode(gpu: &Gpu, address: u64, map: &Map) -> Result<[u8; MAP_BYTES], DriverError> {
     let mut out = sys::CUtensorMap { opaque: [0; 16] };
     let rank = map.dims.len() as u32;
@@ -36,6 +43,7 @@ pub fn encode(gpu: &Gpu, address: u64, map: &Map) -> Result<[u8; MAP_BYTES], Dri
     let mut steps = vec![1u32; map.dims.len()];
     let at = address as *mut c_void;
     let (api, dims) = (gpu.api, map.dims.as_ptr());
+    let swizzle = swizzle(u64::from(map.block.first().copied().unwrap_or(0)) * map.size as u64);
     let Some(w) = &map.windows else {
         // SAFETY: the lists have `rank` (strides one fewer) entries; the address is only stored.
         unsafe {
@@ -51,7 +59,7 @@ pub fn encode(gpu: &Gpu, address: u64, map: &Map) -> Result<[u8; MAP_BYTES], Dri
                     map.block.as_ptr(),
                     steps.as_ptr(),
                     INTERLEAVE,
-                    SWIZZLE,
+                    swizzle,
                     PROMOTION,
                     ZEROS_OUTSIDE,
                 )
@@ -78,7 +86,7 @@ pub fn encode(gpu: &Gpu, address: u64, map: &Map) -> Result<[u8; MAP_BYTES], Dri
                 block(1),
                 steps.as_ptr(),
                 INTERLEAVE,
-                SWIZZLE,
+                swizzle,
                 PROMOTION,
                 ZEROS_OUTSIDE,
             )

@@ -43,6 +43,8 @@ pub struct Tile {
     /// Blocks whose tiles lie one below the other, and that copy their columns together.
     pub cluster: usize,
     pub resident: u64,
+    /// Bytes of the depth in a stage: 128, or 64 for depths that would leave half of that empty.
+    pub line: usize,
 }
 
 /// The files of an operator: their name, the entry point, and the function that adds up parts of a sum.
@@ -61,7 +63,7 @@ impl Tile {
             columns: self.n,
             threads: self.threads(),
             stages: Some(self.stages),
-            stage_bytes: Some(STAGE_BYTES),
+            stage_bytes: Some(self.line),
             split: self.split,
             beside: Some(self.resident as usize),
         }
@@ -84,11 +86,11 @@ impl Tile {
     }
 
     /// Refuses what takes more registers than there are: sums that lanes exchange beside many of their own. Boxes across the depth have
-    /// 64 columns.
+    /// 64 columns, and lines of 128 bytes.
     pub fn check(&self, lies: Lies) -> Result<(), BackendError> {
         match lies {
-            Lies::Across if !self.share().is_multiple_of(64) => {
-                unsupported("shares of less than 64 columns across the depth")
+            Lies::Across if self.line != STAGE_BYTES || !self.share().is_multiple_of(64) => {
+                unsupported("lines of 64 bytes, or shares of less than 64 columns, across the depth")
             }
             Lies::Along if self.in_turns && self.parts * self.n > 128 => {
                 unsupported("warpgroups with many sums in turns, of columns that are no multiple of 32")
@@ -124,7 +126,7 @@ impl Tile {
         let others =
             if self.exchange { self.m() * self.n * 4 / self.split * (self.split - 1) + 8 } else { 0 };
         let moments = if normed { 8 + self.groups * self.parts * 64 * 8 } else { 0 };
-        (self.stages * ((self.m() + self.n) * STAGE_BYTES + 16) + 1024 + others + moments) as u32
+        (self.stages * ((self.m() + self.n) * self.line + 16) + 1024 + others + moments) as u32
     }
 
     /// Launches for so many tiles and sums.
@@ -150,6 +152,7 @@ impl Tile {
             ("CLUSTER", self.cluster),
             ("SIZE", kind.size),
             ("RESIDENT", self.resident as usize),
+            ("LINE", self.line),
         ];
         let flags = [
             ("IN_TURNS", self.in_turns),
@@ -210,13 +213,14 @@ impl Tile {
         let [m, n, k, count] = product.size;
         let Device { sm_count, ghz, bandwidth } = Device::of(target);
         let (rows, cols) = (self.m() as f64, self.n as f64);
-        let steps = (k * kind.size as f64 / 128.0 / self.split as f64).ceil().max(1.0);
+        let line = self.line as f64;
+        let steps = (k * kind.size as f64 / line / self.split as f64).ceil().max(1.0);
         let shared = self.cluster as f64;
         let tiles = product.tiles(self.m() * self.cluster, self.n).max(1.0) * shared * self.split as f64;
         let each = (tiles / sm_count).ceil();
-        let bytes = (rows + self.share() as f64) * 128.0;
+        let bytes = (rows + self.share() as f64) * line;
         let on_their_way = (self.stages as f64 - 1.0).max(1.0) * each.min(self.resident as f64);
-        let multiply = rows / 16.0 * (cols / 2.0).max(16.0 + cols / 4.0) * SLOWER;
+        let multiply = rows / 16.0 * (cols / 2.0).max(16.0 + cols / 4.0) * SLOWER * line / 128.0;
         let products = steps * multiply.max(bytes / INTAKE).max(LATENCY / on_their_way);
         let results = AROUND + RESULT * rows * cols / self.storing_threads() as f64;
         let split = self.split as f64;

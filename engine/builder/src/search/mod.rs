@@ -277,8 +277,14 @@ impl Search<'_, '_> {
             }
             Verdict::Refused(why) => (None, None, false, why),
         };
-        tracing::debug!(rewrite, layer, sites, without_ns, with_ns, taken, why, "considered");
-        self.considered.push(Considered { rewrite, layer, sites, without_ns, with_ns, taken, why });
+        self.record(Considered { rewrite, layer, sites, without_ns, with_ns, taken, why });
         taken
+    }
+
+    /// Writes down what was considered.
+    fn record(&mut self, it: Considered) {
+        let Considered { rewrite, layer, sites, without_ns, with_ns, taken, why } = &it;
+        tracing::debug!(rewrite, layer, sites, without_ns, with_ns, taken, why, "considered");
+        self.considered.push(it);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Geometry;
 use super::wgmma::{image, params, windows};
+use crate::kernels::wgmma::STAGE_BYTES;
 use crate::kernels::wgmma::few::{COLUMNS, PART_BYTES, Tile, along, chunk_of, weights};
 use crate::kernels::wgmma::operands::element_bytes;
 use kiln_backend::{BackendError, Tactic};
@@ -37,7 +38,7 @@ pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
     let (images, g, bytes) = (cx.shape(0)?[0], Geometry::of(cx)?, element_bytes(cx));
     let params = params(cx, &g, images)?;
     let (rows, depth) = (params.windows, params.taps * g.channels);
-    let image = image(images, &g, bytes, tile.rows);
+    let image = image(images, &g, bytes, tile.rows, STAGE_BYTES);
     let chunk = chunk_of(tile, depth * bytes / PART_BYTES)?;
     let lines = along(1, bytes, depth, g.outputs, [COLUMNS, chunk]);
     Ok(tile.launches(rows, g.outputs, params.words()?, vec![image, lines]))

@@ -107,8 +107,11 @@ fn deep(rank: usize) -> bool {
 /// The tactic of a row of the table.
 pub fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
     let (kind, channels) = windows(site, 3..6)?;
-    tile.check(weights_lie(channels, of_group(site).map_or(0, |(_, n)| n.max(0) as usize), kind.size))?;
-    let stage = STAGE_BYTES / kind.size;
+    tile.check(weights_lie(tile, channels, of_group(site).map_or(0, |(_, n)| n.max(0) as usize), kind.size))?;
+    if tile.line < STAGE_BYTES && (channels * kind.size).div_ceil(tile.line).is_multiple_of(2) {
+        return unsupported("half lines of channels that fill whole ones");
+    }
+    let stage = tile.line / kind.size;
     let filled = channels as f64 / channels.next_multiple_of(stage) as f64;
     Ok(tile.tactic(name, site.target, kind, product(site, filled)))
 }
@@ -158,8 +161,8 @@ pub fn windows(site: &Site<'_>, ranks: Range<usize>) -> Result<(Kind, usize), Ba
 }
 
 /// Layout of a convolution's weights in stages: lines of whole taps may be spread.
-fn weights_lie(channels: usize, outputs: usize, size: usize) -> Lies {
-    if (channels * size).is_multiple_of(STAGE_BYTES) { Lies::along(outputs) } else { Lies::Along }
+fn weights_lie(tile: &Tile, channels: usize, outputs: usize, size: usize) -> Lies {
+    if (channels * size).is_multiple_of(tile.line) { Lies::along(outputs) } else { Lies::Along }
 }
 
 const FILES: Files = Files { name: "conv/wgmma", entry: "conv", sum: "conv_sum" };
@@ -168,13 +171,14 @@ const FILES: Files = Files { name: "conv/wgmma", entry: "conv", sum: "conv_sum" 
 pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     let kind = Kind::of_types(site)?;
     let Some((channels, outputs)) = of_group(site) else { return unsupported("weights of unknown shape") };
-    let lies = weights_lie(channels.max(0) as usize, outputs.max(0) as usize, kind.size);
+    let lies = weights_lie(tile, channels.max(0) as usize, outputs.max(0) as usize, kind.size);
     let body = tile.body(site, kind, lies, &FILES);
     Ok(body.with(constants(&[], &[("DEEP", site.rank(0).is_some_and(deep))])))
 }
 
-/// The map of so many images under the windows of a convolution: a box has `rows` windows. Planes of images are images of their own.
-pub fn image(images: usize, g: &Geometry, bytes: usize, rows: usize) -> Map {
+/// The map of so many images under the windows of a convolution: a box has `rows` windows, and `line` bytes of the channels of each.
+/// Planes of images are images of their own.
+pub fn image(images: usize, g: &Geometry, bytes: usize, rows: usize, line: usize) -> Map {
     let [over_z, over_y, over_x] = &g.axes;
     let (width, height, channels) = (size(over_x.input), size(over_y.input), g.channels);
     // Innermost first: where the first window starts, and where the last one does, seen from the last element.
@@ -189,7 +193,7 @@ pub fn image(images: usize, g: &Geometry, bytes: usize, rows: usize) -> Map {
         size: bytes,
         dims: [channels, width, height, images * size(over_z.input)].map(|d| d as u64).to_vec(),
         strides: [channels, row, row * height].map(|d| d as u64).to_vec(),
-        block: vec![(STAGE_BYTES / bytes) as u32, rows as u32],
+        block: vec![(line / bytes) as u32, rows as u32],
         windows: Some(Windows {
             lower: lower.map(|n| n as i32),
             upper: upper.map(|n| n as i32),
@@ -209,18 +213,18 @@ pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
         size: bytes,
         dims: [channels, taps, outputs].map(|d| d as u64).to_vec(),
         strides: [channels, channels * taps].map(|d| d as u64).to_vec(),
-        block: vec![(STAGE_BYTES / bytes) as u32, 1, tile.share() as u32],
+        block: vec![(tile.line / bytes) as u32, 1, tile.share() as u32],
         windows: None,
         scratch: false,
     };
-    let weights = match weights_lie(channels, outputs, bytes) {
-        Lies::Spread => spread_map(bytes, taps * channels, outputs, tile.share()),
+    let weights = match weights_lie(tile, channels, outputs, bytes) {
+        Lies::Spread => spread_map(bytes, taps * channels, outputs, tile.share(), tile.line),
         _ => apart(),
     };
     let params = params(cx, &g, images)?;
     let (windows, results) = (params.windows, params.results);
     let products = results.checked_div(windows * outputs).unwrap_or(0);
     let tiles = tile.count(windows, outputs, products);
-    let maps = vec![image(images, &g, bytes, tile.m()), weights];
+    let maps = vec![image(images, &g, bytes, tile.m(), tile.line), weights];
     Ok(tile.launches(tiles, results, params.words()?, maps))
 }

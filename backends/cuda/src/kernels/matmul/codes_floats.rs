@@ -82,7 +82,7 @@ pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
     let make = Launch::map(MAKE, p.words()?).on(Grid::Groups(blocks)).scratch(bytes);
     let step = STAGE_BYTES / SIZE;
     let weights = match Lies::along(n) {
-        Lies::Spread => spread_map(SIZE, k, n, tile.share()),
+        Lies::Spread => spread_map(SIZE, k, n, tile.share(), tile.line),
         _ => matrices(1, SIZE, [k, n, 1], [step, tile.share(), 1]),
     };
     let maps = vec![matrices(0, SIZE, [k, rows, 1], [step, tile.m(), 1]), Map { scratch: true, ..weights }];

@@ -4,7 +4,7 @@ use super::across;
 use crate::kernels::cost::Product;
 use crate::kernels::mma::Kind;
 use crate::kernels::wgmma::operands::{Lies, element_bytes, spread_map};
-use crate::kernels::wgmma::{Files, STAGE_BYTES, Tile, has_wgmma};
+use crate::kernels::wgmma::{Files, Tile, has_wgmma};
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
 use kiln_codegen::{Body, Launch, Map};
@@ -104,9 +104,9 @@ pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
     let rows = if shared { volume / n.max(1) } else { m };
     let batch = volume / (rows * n).max(1);
     let size = element_bytes(cx);
-    let step = STAGE_BYTES / size;
+    let step = tile.line / size;
     let of_b = match (trans, Lies::along(n)) {
-        (true, Lies::Spread) if shared => spread_map(size, k, n, tile.share()),
+        (true, Lies::Spread) if shared => spread_map(size, k, n, tile.share(), tile.line),
         (true, _) => matrices(1, size, [c, r, batch], [step, tile.share(), 1]),
         _ => matrices(1, size, [c, r, batch], [64, step, 1]),
     };

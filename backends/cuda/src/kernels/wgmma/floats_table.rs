@@ -1,6 +1,6 @@
 //! Tiles of products by weights that are made floats in front, by `wgmma`: rows of the table that the tuner chooses from.
 
-use super::Tile;
+use super::{STAGE_BYTES, Tile};
 use crate::kernels::matmul::codes_floats as matmul_codes;
 use kiln_codegen::Kernel;
 
@@ -15,6 +15,7 @@ const ALONE: Tile = Tile {
     exchange: false,
     cluster: 1,
     resident: 1,
+    line: STAGE_BYTES,
 };
 
 #[rustfmt::skip]

@@ -3,7 +3,7 @@
 use kiln_codegen::Map;
 use kiln_codegen::site::Cx;
 
-/// Bytes of K in a stage.
+/// Bytes of K in a line of a stage, but for tiles of half lines.
 pub const STAGE_BYTES: usize = 128;
 
 /// Layout of B in a stage.
@@ -23,14 +23,14 @@ impl Lies {
 }
 
 /// The map of `lines` along the depth, in the order in which each lane has sums of eight neighbours; a box
-/// has `columns` of them.
-pub fn spread_map(size: usize, depth: usize, lines: usize, columns: usize) -> Map {
+/// has `columns` of them, and of each as many bytes as a line of a stage.
+pub fn spread_map(size: usize, depth: usize, lines: usize, columns: usize, line: usize) -> Map {
     Map {
         input: 1,
         size,
         dims: [depth, 2, 4, 4, lines / 32].map(|d| d as u64).to_vec(),
         strides: [1, 8, 2, 32].map(|s| (s * depth) as u64).to_vec(),
-        block: [STAGE_BYTES / size, 2, 4, 4, columns / 32].map(|d| d as u32).to_vec(),
+        block: [line / size, 2, 4, 4, columns / 32].map(|d| d as u32).to_vec(),
         windows: None,
         scratch: false,
     }

@@ -1,6 +1,6 @@
 //! The table of tiles by `wgmma`, the largest first.
 
-use super::Tile;
+use super::{STAGE_BYTES, Tile};
 use crate::kernels::conv::wgmma as conv;
 use crate::kernels::matmul::{normed::wgmma as norm_matmul, wgmma as matmul};
 use kiln_codegen::Kernel;
@@ -16,9 +16,12 @@ const ALONE: Tile = Tile {
     exchange: false,
     cluster: 1,
     resident: 1,
+    line: STAGE_BYTES,
 };
 /// Tiles of blocks of a cluster, which share the depth and exchange their sums.
 const SHARED: Tile = Tile { groups: 2, split: 2, exchange: true, ..ALONE };
+/// Tiles for channels that would leave the second half of a line empty.
+const HALF: Tile = Tile { groups: 2, line: STAGE_BYTES / 2, ..ALONE };
 /// Tiles of two blocks, which share copies of columns.
 const PAIR: Tile = Tile { groups: 2, cluster: 2, ..ALONE };
 
@@ -49,6 +52,11 @@ tile_kernels! { Tile, "wgmma_":
     "128x64_shared2" [matmul conv] Tile { n: 64, stages: 7, ..SHARED };
     "64x128_shared2" [matmul conv] Tile { groups: 1, n: 128, stages: 7, ..SHARED };
     "64x128_shared4" [matmul conv] Tile { groups: 1, n: 128, stages: 7, split: 4, ..SHARED };
+    "128x128_turns_half" [conv] Tile { in_turns: true, parts: 2, n: 128, stages: 12, ..HALF };
+    "128x64_turns_half" [conv] Tile { in_turns: true, parts: 2, n: 64, stages: 14, ..HALF };
+    "128x64_half" [conv] Tile { n: 64, stages: 8, resident: 2, ..HALF };
+    "64x64_half" [conv] Tile { groups: 1, n: 64, stages: 8, resident: 3, ..HALF };
+    "64x32_half" [conv] Tile { groups: 1, n: 32, stages: 12, resident: 2, ..HALF };
     "64x128_split4" [matmul conv] Tile { groups: 1, parts: 1, n: 128, stages: 4, split: 4, resident: 2, ..ALONE };
     "64x64_split2" [matmul conv] Tile { groups: 1, parts: 1, n: 64, stages: 4, split: 2, resident: 3, ..ALONE };
     "64x64_split4" [matmul conv] Tile { groups: 1, parts: 1, n: 64, stages: 4, split: 4, resident: 3, ..ALONE };

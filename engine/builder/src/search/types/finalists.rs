@@ -11,6 +11,7 @@ use crate::passes::precision::Types;
 use crate::tuner::Tuner;
 use kiln_backend::Program;
 use kiln_ir::{Graph, Tensor};
+use std::collections::BTreeMap;
 
 /// Part that a sum of steps may be above the least one for the network to be run as a whole. Sums of many small steps exceed runs by
 /// nearly half on a GPU.
@@ -56,7 +57,10 @@ impl Search<'_, '_> {
         let close = all.iter().take_while(|f| f.ns.is_finite() && f.ns <= least * (1.0 + CLOSE)).count();
         let mut runs = Vec::with_capacity(close);
         for finalist in all.iter().take(close).filter(|_| close > 1) {
-            let Some(ns) = self.run_time(g, finalist)? else {
+            let ns = self.run_time(g, finalist)?;
+            let layers = by_type(&finalist.types);
+            tracing::debug!(?layers, steps_ns = finalist.ns, run_ns = ns, "types considered");
+            let Some(ns) = ns else {
                 runs.clear();
                 break;
             };
@@ -78,6 +82,14 @@ impl Search<'_, '_> {
         let (cx, given) = (self.cx, self.given);
         self.tuner.time_network(kernels, |tuner| made(tuner, cx, given, g, &finalist.types))
     }
+}
+
+/// Numbers of layers by their type.
+fn by_type(types: &Types) -> BTreeMap<&'static str, usize> {
+    types.values().fold(BTreeMap::new(), |mut all, t| {
+        *all.entry(t.name()).or_default() += 1;
+        all
+    })
 }
 
 /// A program of a network with certain types, and random inputs of the usual shapes; `None` where those are not known.

@@ -109,7 +109,7 @@ impl Search<'_, '_> {
         let name = |id: &NodeId| g.get(*id).map_or(String::new(), |n| n.name.clone());
         let changed: Vec<&NodeId> = types.keys().filter(|id| pinned.get(id) != types.get(id)).collect();
         let first = changed.first().copied().or(choices.keys().next());
-        self.considered.push(Considered {
+        self.record(Considered {
             rewrite: "types",
             layer: first.map(name).unwrap_or_default(),
             sites: changed.len(),

@@ -131,11 +131,9 @@ impl Units {
 
     /// Labellings with codes where layers multiply, and floats of 16 bits wherever else that may be.
     pub fn products_on_codes<'a>(&'a self, g: &'a Graph) -> impl Iterator<Item = Vec<usize>> + 'a {
-        let coded = |l: &usize| greatest_code(self.labels[*l]).is_some() || self.labels[*l] == DType::F8E4M3;
-        let float = |l: &usize| matches!(self.labels[*l], DType::F16 | DType::BF16);
         let pairs = (1..self.labels.len())
-            .filter(coded)
-            .flat_map(move |code| (1..self.labels.len()).filter(float).map(move |other| (code, other)));
+            .filter(|&l| self.coded(l))
+            .flat_map(move |code| (1..self.labels.len()).filter(|&l| self.half(l)).map(move |other| (code, other)));
         pairs.map(|(code, other)| {
             let (codes, others) = (self.uniform(code), self.uniform(other));
             let product = |nodes: &[NodeId]| nodes.iter().any(|&n| g.get(n).is_some_and(multiplies));
@@ -154,10 +152,25 @@ impl Units {
         self.nodes[unit].iter().filter_map(|&n| Some(g.get(n)?.name.as_str()))
     }
 
-    /// A label wherever it is possible, else the first that is.
+    /// Whether a label is a type of 8 bits or fewer.
+    fn coded(&self, label: usize) -> bool {
+        greatest_code(self.labels[label]).is_some() || self.labels[label] == DType::F8E4M3
+    }
+
+    /// Whether a label is a float of 16 bits.
+    fn half(&self, label: usize) -> bool {
+        matches!(self.labels[label], DType::F16 | DType::BF16)
+    }
+
+    /// A label wherever it is possible, beside codes a float of 16 bits where that is, else the first label that is.
     fn uniform(&self, label: usize) -> Vec<usize> {
-        let first = |u: &Vec<f64>| u.iter().position(|c| c.is_finite()).unwrap_or(0);
-        let of = |u: &Vec<f64>| if u[label].is_finite() { label } else { first(u) };
+        let half = (1..self.labels.len()).find(|&l| self.coded(label) && self.half(l));
+        let wanted: Vec<usize> = [Some(label), half].into_iter().flatten().collect();
+        let of = |u: &Vec<f64>| {
+            let possible = |l: &usize| u[*l].is_finite();
+            let other = || (0..u.len()).find(possible).unwrap_or(0);
+            wanted.iter().copied().find(possible).unwrap_or_else(other)
+        };
         self.problem.units.iter().map(of).collect()
     }
 
