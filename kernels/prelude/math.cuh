@@ -90,24 +90,21 @@ template <class T> DEV i32 code_in(f32 x, f32 step) {
     return code_of(x, step, 0.0f, LEAST, LEAST + 255.0f);
 }
 
-// Four codes to memory as one word: hardware limits them where that was not done.
-template <class T, class Code> DEV void put_codes(T* to, Code a, Code b, Code c, Code d) {
-    to[0] = T(a);
-    to[1] = T(b);
-    to[2] = T(c);
-    to[3] = T(d);
+// Four codes as a word: hardware limits them where that was not done.
+template <class T, class C> DEV u32 word_of_codes(C a, C b, C c, C d) {
+    return u32(u8(a)) | u32(u8(b)) << 8 | u32(u8(c)) << 16 | u32(u8(d)) << 24;
 }
-DEV void put_codes(i8* to, Whole<i8> a, Whole<i8> b, Whole<i8> c, Whole<i8> d) {
+template <> DEV u32 word_of_codes<i8, Whole<i8>>(Whole<i8> a, Whole<i8> b, Whole<i8> c, Whole<i8> d) {
     u32 word;
     asm("{.reg .b32 high;\n cvt.pack.sat.s8.s32.b32 high, %4, %3, 0;\n cvt.pack.sat.s8.s32.b32 %0, %2, %1, high;}"
         : "=r"(word) : "r"(a.v), "r"(b.v), "r"(c.v), "r"(d.v));
-    memcpy(to, &word, 4);
+    return word;
 }
-DEV void put_codes(u8* to, Whole<u8> a, Whole<u8> b, Whole<u8> c, Whole<u8> d) {
+template <> DEV u32 word_of_codes<u8, Whole<u8>>(Whole<u8> a, Whole<u8> b, Whole<u8> c, Whole<u8> d) {
     u32 word;
     asm("{.reg .b32 high;\n cvt.pack.sat.u8.s32.b32 high, %4, %3, 0;\n cvt.pack.sat.u8.s32.b32 %0, %2, %1, high;}"
         : "=r"(word) : "r"(a.v), "r"(b.v), "r"(c.v), "r"(d.v));
-    memcpy(to, &word, 4);
+    return word;
 }
 
 // A code as the low byte of an f32 that counts by 1; signed ones more by 128.

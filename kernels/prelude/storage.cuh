@@ -218,11 +218,17 @@ DEV void f8e4m3x8_to_f32(const Run<u8>& run, f32 (&x)[8]) {
     }
 }
 
-// Four floats of 8 bits to memory as one word.
-DEV void put_f8e4m3(u8* to, f32 a, f32 b, f32 c, f32 d) {
-    const u32 word = f32_to_f8e4m3x2(a, b) | u32(f32_to_f8e4m3x2(c, d)) << 16;
-    memcpy(to, &word, 4);
+// Four floats of 8 bits as a word.
+DEV u32 f32_to_f8e4m3x4(f32 a, f32 b, f32 c, f32 d) {
+    return f32_to_f8e4m3x2(a, b) | u32(f32_to_f8e4m3x2(c, d)) << 16;
 }
+
+// Eight elements of 8 bits as words: bytes on their own would be taken apart and put together.
+struct alignas(8) Bytes {
+    u32 v[2];
+    template <class T> DEV T at(u32 i) const { return T(v[i / 4u] >> i % 4u * 8u & 255u); }
+    template <class T> DEV void put(T* p) const { *reinterpret_cast<Bytes*>(p) = *this; }
+};
 
 // Eight elements of 16 bits as words.
 struct alignas(16) Halves {

@@ -25,8 +25,7 @@ template <class T, bool USED> struct OnTheirWay {
         }
     }
 
-    DEV T here() const {
-        T x;
+    DEV void get(T& x) const {
         if constexpr (WORDS > 0u) {
             u32 own[WORDS];
 #pragma unroll
@@ -36,7 +35,6 @@ template <class T, bool USED> struct OnTheirWay {
             }
             memcpy(&x, own, sizeof x);
         }
-        return x;
     }
 };
 
@@ -145,7 +143,6 @@ template <class K> struct Stores {
             }
         }
 
-        DEV Columns here() const { return columns.here(); }
     };
 
     // Operands of all sums of a lane, and of its first columns.
@@ -239,7 +236,8 @@ template <class K> struct Stores {
             const u32 chunk = first + n;
             const u32 c = chunk % CHUNKS;
             with = next;
-            Columns columns = coming.here();
+            Columns columns;
+            coming.columns.get(columns);
             if (runs && n + 1u < T::OWN_CHUNKS) {
                 coming.read(k, product, place, (chunk + 1u) % CHUNKS);
             }
@@ -268,9 +266,9 @@ template <class K> struct Stores {
                         columns.apply(v, pick_norm(norms, e));
                         typename To::Beside beside;
                         if constexpr (AHEAD) {
-                            beside = ahead.beside[n * 2u + h].here();
+                            ahead.beside[n * 2u + h].get(beside);
                         } else {
-                            beside = with.beside[h % LINES].here();
+                            with.beside[h % LINES].get(beside);
                         }
                         To::put(k, tile.part, all, at, v, columns, columns, beside);
                     } else {

@@ -157,12 +157,22 @@ template <class Tile> struct WgmmaTiles {
         }
     }
 
+    // Integers start from a zero that the assembler does not know, block dimension y having one thread: it takes constants for
+    // definitions of sums while products are under way, and lets these wait for each other.
+    DEV static Sum zero() {
+        if constexpr (Sum(1) / Sum(2) == Sum(0)) {
+            return Sum(threadIdx.y);
+        } else {
+            return Sum(0);
+        }
+    }
+
     DEV static void clear(Sums& sum) {
 #pragma unroll
         for (u32 p = 0u; p < PARTS; p++) {
 #pragma unroll
             for (u32 q = 0u; q < SUMS; q++) {
-                sum[p][q] = Sum(0);
+                sum[p][q] = zero();
             }
         }
     }

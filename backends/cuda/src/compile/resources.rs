@@ -13,6 +13,8 @@ pub struct Resources {
     pub spilled: u32,
     /// Bytes of a thread's memory outside of registers, for whatever reason.
     pub stack: u32,
+    /// Whether products by `wgmma` wait for each other, as the compiler could not keep several under way.
+    pub serialized: bool,
 }
 
 /// The number before a text.
@@ -24,7 +26,11 @@ fn before(line: &str, what: &str) -> Option<u32> {
 /// Entry points of a log that was made with `--ptxas-options=-v`, in its order.
 pub fn resources(log: &str) -> Vec<Resources> {
     let mut all: Vec<Resources> = Vec::new();
+    let mut serialized: Vec<&str> = Vec::new();
     for line in log.lines() {
+        if line.contains("wgmma.mma_async instructions are serialized") {
+            serialized.extend(line.rsplit('\'').nth(1));
+        }
         if let Some((_, rest)) = line.split_once("Compiling entry function '") {
             let entry = rest.split('\'').next().unwrap_or_default().to_owned();
             all.push(Resources { entry, ..Resources::default() });
@@ -41,6 +47,9 @@ pub fn resources(log: &str) -> Vec<Resources> {
             last.shared = before(line, " bytes smem").unwrap_or(0);
         }
     }
+    for r in &mut all {
+        r.serialized = serialized.contains(&r.entry.as_str());
+    }
     all
 }
 
@@ -50,7 +59,9 @@ mod tests {
 
     #[test]
     fn numbers_are_read_by_entry_point() {
-        let log = "ptxas info    : 0 bytes gmem\n\
+        let log = "ptxas info    : (C7515) Potential Performance Loss: wgmma.mma_async instructions are serialized due to non \
+                   wgmma instructions in the function 'gemm'\n\
+                   ptxas info    : 0 bytes gmem\n\
                    ptxas info    : Compiling entry function 'gemm' for 'sm_90a'\n\
                    ptxas info    : Function properties for gemm\n    \
                    16 bytes stack frame, 12 bytes spill stores, 20 bytes spill loads\n\
@@ -63,6 +74,7 @@ mod tests {
             shared,
             spilled,
             stack: if spilled > 0 { 16 } else { 0 },
+            serialized: entry == "gemm",
         };
         assert_eq!(resources(log), [of("gemm", 168, 1024, 12), of("sum", 20, 0, 0)]);
         assert!(resources("nothing").is_empty());

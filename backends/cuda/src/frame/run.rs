@@ -52,7 +52,17 @@ fn emitted(site: &Site<'_>, t: DType) -> String {
         Some(p) => format!(
             "    for (u32 i = 0u; i < 8u; i += 2u) {{ {p}_to_f32(all.v[i / 2u], stored[i], stored[i + 1u]); }}"
         ),
-        None => format!("    for (u32 i = 0u; i < 8u; i++) {{ stored[i] = {}; }}", load(t, "all.v", "i")),
+        None => {
+            let element = match t {
+                DType::I8 | DType::U8 | DType::F8E4M3 => load(t, "(&cell)", "0"),
+                _ => load(t, "all.v", "i"),
+            };
+            let cell = match t.bits() {
+                8 if t != DType::Bool => format!("const {0} cell = all.at<{0}>(i); ", cell(t)),
+                _ => String::new(),
+            };
+            format!("    for (u32 i = 0u; i < 8u; i++) {{ {cell}stored[i] = {element}; }}")
+        }
     };
     format!(
         "DEV void emitted0_run(u32 at, const {}* v, {}* stored) const {{\n    const Fetched0 f = even0() ? \
@@ -101,8 +111,10 @@ pub fn eight(t: DType, value: &str) -> String {
             let p = pair(t).unwrap_or_default();
             each("Halves", 2, &format!("all.v[i / 2u] = f32_to_{p}(value(i), value(i + 1u));"))
         }
-        DType::I8 | DType::U8 => each(&format!("Run<{}>", cell(t)), 4, &format!("put_codes(all.v + i, {four});")),
-        DType::F8E4M3 => each("Run<u8>", 4, &format!("put_f8e4m3(all.v + i, {four});")),
+        DType::I8 | DType::U8 => {
+            each("Bytes", 4, &format!("all.v[i / 4u] = word_of_codes<{}>({four});", cell(t)))
+        }
+        DType::F8E4M3 => each("Bytes", 4, &format!("all.v[i / 4u] = f32_to_f8e4m3x4({four});")),
         _ => each(&format!("Run<{}>", cell(t)), 1, &store(t, "all.v", "i", "value(i)")),
     }
 }

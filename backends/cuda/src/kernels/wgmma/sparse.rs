@@ -93,6 +93,7 @@ impl Tile {
             ("CLUSTER", 1),
             ("SIZE", kind.size),
             ("RESIDENT", self.resident as usize),
+            ("LINE", STAGE_BYTES),
         ];
         // `WgmmaTiles` asks for all of these.
         let flags = [
