@@ -22,7 +22,9 @@ pub fn body(t: &Text<'_>) -> Result<Option<Body>, String> {
 
 /// Two integers, limited to a type of 8 bits, in front of the low half of a word: the first operand is the higher byte.
 fn packed(t: &Text<'_>, types: &[Type]) -> Result<Body, String> {
-    let &[to, from @ Type::Signed(32), Type::Bits(32)] = types else { return Err("integers packed otherwise".into()) };
+    let &[to, from @ Type::Signed(32), Type::Bits(32)] = types else {
+        return Err("integers packed otherwise".into());
+    };
     if to.bits() != 8 || !t.has("sat") {
         return Err("integers packed otherwise".into());
     }

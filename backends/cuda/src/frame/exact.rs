@@ -5,12 +5,17 @@ use kiln_ir::expr::{BinOp, Expr, Inst, Reg, Scalar, UnOp};
 
 /// An instruction's value by such a function.
 pub fn value(e: &Expr, at: usize) -> Option<String> {
-    code(e, at).map(|c| c.printed()).or_else(|| limited(e, at)).or_else(|| quotient(e, at)).or_else(|| widened(e, at))
+    code(e, at)
+        .map(|c| c.printed())
+        .or_else(|| limited(e, at))
+        .or_else(|| quotient(e, at))
+        .or_else(|| widened(e, at))
 }
 
 /// The inputs of an expression that are the steps of quantizations, as structure `Step` has them.
 pub fn steps(e: &Expr) -> Vec<usize> {
-    let found = (0..e.insts.len()).filter_map(|at| code(e, at).map(|c| c.step).or_else(|| Some(float_code(e, at)?.1)));
+    let found = (0..e.insts.len())
+        .filter_map(|at| code(e, at).map(|c| c.step).or_else(|| Some(float_code(e, at)?.1)));
     found.filter_map(|step| input(e, usize::from(step))).collect()
 }
 

@@ -137,7 +137,8 @@ pub fn value(site: &Site<'_>, anchored: &str) -> String {
     format!("apply({})", given.join(", "))
 }
 
-/// What follows from the operands that [`value`] names, for all eight results at once: the reciprocal of a step, codes as words.
+/// Statements that compute what follows from the operands that [`value`] names, once for eight results: the reciprocal of a step, codes as
+/// words.
 pub fn prepared(site: &Site<'_>) -> String {
     let mut s = String::new();
     let Some(e) = &site.fused else { return s };
@@ -147,7 +148,9 @@ pub fn prepared(site: &Site<'_>) -> String {
         let one = load(of, &format!("f.p{k}"), "0");
         let _ = match reach {
             _ if !whole_bytes(of) => Ok(()),
-            Reach::One if of == DType::F32 && steps.contains(&(k + first)) => writeln!(s, "    const Step c{k}({one});"),
+            Reach::One if of == DType::F32 && steps.contains(&(k + first)) => {
+                writeln!(s, "    const Step c{k}({one});")
+            }
             Reach::One => writeln!(s, "    const auto c{k} = {one};"),
             _ if of == DType::F8E4M3 => writeln!(s, "    f32 d{k}[8];\n    f8e4m3x8_to_f32(f.p{k}, d{k});"),
             _ if codes.contains(&(k + first)) => writeln!(s, "    const Codes<{}> d{k}(f.p{k});", cell(of)),

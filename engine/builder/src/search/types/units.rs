@@ -131,9 +131,9 @@ impl Units {
 
     /// Labellings with codes where layers multiply, and floats of 16 bits wherever else that may be.
     pub fn products_on_codes<'a>(&'a self, g: &'a Graph) -> impl Iterator<Item = Vec<usize>> + 'a {
-        let pairs = (1..self.labels.len())
-            .filter(|&l| self.coded(l))
-            .flat_map(move |code| (1..self.labels.len()).filter(|&l| self.half(l)).map(move |other| (code, other)));
+        let pairs = (1..self.labels.len()).filter(|&l| self.coded(l)).flat_map(move |code| {
+            (1..self.labels.len()).filter(|&l| self.half(l)).map(move |other| (code, other))
+        });
         pairs.map(|(code, other)| {
             let (codes, others) = (self.uniform(code), self.uniform(other));
             let product = |nodes: &[NodeId]| nodes.iter().any(|&n| g.get(n).is_some_and(multiplies));

@@ -12,6 +12,7 @@ use kiln_ir::{Attrs, DType, Elems, IrError, NodeId, Tensor, ValueId};
 use kiln_ops::conv::transposed::CONV_TRANSPOSE;
 use kiln_ops::layout::Layout;
 use kiln_ops::pointwise::binary::{ADD, MUL, SUB};
+use kiln_ops::slice::concat::CONCAT;
 
 pub struct QuantizedTransposed {
     x: Codes,
@@ -40,12 +41,12 @@ impl Rule for QuantizedTransposed {
         let known = (x.zero.is_none() || sizes[0].is_some())
             && (weights.zero.is_none() || sizes[1].is_some())
             && (x.zero.is_none() || view.g.weight(weights.codes).is_some());
-        let alone = attrs.int("groups").ok()? == 1;
-        // Channels of the result are dimension 1 of the weights, those of one group.
+        attrs.int("groups").ok().filter(|&n| n > 0)?;
+        // Channels of a group of the result are dimension 1 of the weights; groups have the same scales.
         let per_channel = |v: ValueId| {
             let (dims, of) = (view.dims(v), view.dims(weights.codes));
             let along = dims.len() == of.len() && (0..dims.len()).all(|i| i == 1 || dims[i].is(1));
-            one_element(g, v) || alone && along
+            one_element(g, v) || along
         };
         let fits = Layout::of(&attrs) == Layout::Linear
             && x.per_tensor(g)
@@ -66,6 +67,7 @@ impl Rule for QuantizedTransposed {
         w.forget_precision();
         let QuantizedTransposed { x, weights, bias, attrs, sizes, to } = self;
         let rank = w.g.ty(x.codes).rank();
+        let groups = attrs.int("groups").map_or(1, |n| n.max(1) as usize);
         let [image_size, kernel_size] = sizes;
         let kernel = weights.factor(&mut w)?;
         let over = |w: &mut Writer<'_>, image: ValueId, kernel: ValueId| {
@@ -79,7 +81,7 @@ impl Rule for QuantizedTransposed {
         let q = match weights.zero {
             Some(q) => {
                 let q = wide(&mut w, q)?;
-                Some(channels(&mut w, q, rank)?)
+                Some(of_groups(&mut w, q, groups, rank)?)
             }
             None => None,
         };
@@ -102,7 +104,7 @@ impl Rule for QuantizedTransposed {
             excess.push(w.op(MUL, Attrs::new(), &[all, p])?);
         }
         let scales = match [x.scale, weights.scale] {
-            [Some(a), Some(b)] => [Some(w.reshape(a, &[])?), Some(channels(&mut w, b, rank)?)],
+            [Some(a), Some(b)] => [Some(w.reshape(a, &[])?), Some(of_groups(&mut w, b, groups, rank)?)],
             none => none,
         };
         let mut y = real(&mut w, sums, excess, scales, to)?;
@@ -112,6 +114,15 @@ impl Rule for QuantizedTransposed {
         }
         Ok(w.replace(root, y))
     }
+}
+
+/// A number for each channel of a group, or one for all, as the result of all groups takes it.
+fn of_groups(w: &mut Writer<'_>, v: ValueId, groups: usize, rank: usize) -> Result<ValueId, IrError> {
+    if groups == 1 || one_element(w.g, v) {
+        return channels(w, v, rank);
+    }
+    let own = w.column(v, rank, 1)?;
+    w.op(CONCAT, Attrs::new().with("axis", 1), &vec![own; groups])
 }
 
 /// Codes that are 1.
