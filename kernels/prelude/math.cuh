@@ -37,10 +37,10 @@ DEV f32 code_to_f32(i32 x) {
 
 // A divisor of many numbers, with what follows from it. Steps without an exact reciprocal are scaled. The reciprocal is exact: one step
 // of Newton's method corrects the hardware's.
-struct Step {
+struct CodeStep {
     f32 size, by, divisor, reciprocal, most;
 
-    DEV explicit Step(f32 step) : size(step) {
+    DEV explicit CodeStep(f32 step) : size(step) {
         const f32 large = fabsf(step);
         by = large < 1.0e-36f ? 1.15292150e18f : large > 1.0e36f ? 8.67361738e-19f : 1.0f;
         divisor = step * by;
@@ -56,13 +56,13 @@ struct Step {
 };
 
 // x / step as a division rounds it, where that matters to codes of 8 bits: between 2^-100 and 2^22.
-DEV f32 code_quotient(f32 x, const Step& step) {
+DEV f32 code_quotient(f32 x, const CodeStep& step) {
     const f32 scaled = x * step.by;
     const f32 near = scaled * step.reciprocal;
     const f32 exact = __fmaf_rn(__fmaf_rn(-near, step.divisor, scaled), step.reciprocal, near);
     return fabsf(near) < step.most ? exact : near;
 }
-DEV f32 code_quotient(f32 x, f32 step) { return code_quotient(x, Step(step)); }
+DEV f32 code_quotient(f32 x, f32 step) { return code_quotient(x, CodeStep(step)); }
 
 // The nearest integer to x / step, more by `zero`, between `lo` and `hi`; 0 for NaN. `zero` and the limits are small integers.
 template <class S> DEV i32 code_of(f32 x, const S& step, f32 zero, f32 lo, f32 hi) {
@@ -80,7 +80,7 @@ template <class T> struct Whole {
 };
 
 // The code of type T nearest to x / step; 0 for NaN. The conversion to an integer has limits of its own.
-template <class T> DEV Whole<T> code_in(f32 x, const Step& step) {
+template <class T> DEV Whole<T> code_in(f32 x, const CodeStep& step) {
     i32 v;
     asm("cvt.rni.s32.f32 %0, %1;" : "=r"(v) : "f"(code_quotient(x, step)));
     return Whole<T>{v};

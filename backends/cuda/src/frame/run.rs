@@ -149,7 +149,7 @@ pub fn prepared(site: &Site<'_>) -> String {
         let _ = match reach {
             _ if !whole_bytes(of) => Ok(()),
             Reach::One if of == DType::F32 && steps.contains(&(k + first)) => {
-                writeln!(s, "    const Step c{k}({one});")
+                writeln!(s, "    const CodeStep c{k}({one});")
             }
             Reach::One => writeln!(s, "    const auto c{k} = {one};"),
             _ if of == DType::F8E4M3 => writeln!(s, "    f32 d{k}[8];\n    f8e4m3x8_to_f32(f.p{k}, d{k});"),

@@ -66,9 +66,58 @@ pub fn labelling(g: &Graph, units: &Units, times: &BTreeMap<usize, Times>) -> Op
     (times.len() > 1).then_some(problem)
 }
 
+/// Times that a layer takes on codes, of its time in 16 bits, from which on it loses by them.
+const LOSES: f64 = 1.5;
+
+/// For each type of codes that was timed throughout, the labelling with floats of 16 bits for layers that lose by codes; none where no
+/// layer does. Sums of steps price what is between two types too highly to find these.
+pub fn without_losers<'a>(
+    g: &'a Graph,
+    units: &'a Units,
+    times: &'a BTreeMap<usize, Times>,
+) -> impl Iterator<Item = Vec<usize>> + 'a {
+    let half = times.iter().find(|(label, _)| units.half(**label));
+    let coded = times.iter().filter(|(label, _)| units.coded(**label));
+    coded.filter_map(move |(&code, on_codes)| {
+        let (&half, in_half) = half?;
+        let all = units.uniform(code);
+        let other = |(u, &label): (usize, &usize)| {
+            let sum = |times: &Times| units.names(g, u).filter_map(|n| times.get(n)).sum::<f64>();
+            let possible = units.problem.units[u][half].is_finite();
+            if label == code && possible && sum(on_codes) > LOSES * sum(in_half) { half } else { label }
+        };
+        let found: Vec<usize> = all.iter().enumerate().map(other).collect();
+        (found != all).then_some(found)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kiln_ir::DType;
+
+    #[test]
+    fn layers_that_lose_much_by_codes_have_16_bits() {
+        let g = Graph::from_text(
+            r#"graph "g" { input %x: f32[4] %a = relu(%x) %b = relu(%a) %c = relu(%b) output %c }"#,
+        );
+        let g = g.unwrap();
+        let nodes: Vec<_> = g.nodes().map(|(id, _)| id).collect();
+        let labels = [DType::F32, DType::F16, DType::I8];
+        // The last layer has no form in 16 bits.
+        let costs = vec![vec![1.0; 3], vec![1.0; 3], vec![1.0, f64::INFINITY, 1.0]];
+        let units = Units::of_costs(&nodes, &labels, costs);
+        let names: Vec<String> = g.nodes().map(|(_, n)| n.name.clone()).collect();
+        let times = |ns: [f64; 3]| -> Times { names.iter().cloned().zip(ns).collect() };
+        let found = |on_codes: [f64; 3]| {
+            let all = BTreeMap::from([(1, times([2.0, 2.0, 2.0])), (2, times(on_codes))]);
+            without_losers(&g, &units, &all).map(|l| l[1..].to_vec()).collect::<Vec<_>>()
+        };
+        assert_eq!(found([5.0, 2.5, 5.0]), [[1, 2, 2]]);
+        assert!(found([2.5, 1.0, 9.0]).is_empty());
+        let alone = BTreeMap::from([(2, times([5.0; 3]))]);
+        assert_eq!(without_losers(&g, &units, &alone).count(), 0);
+    }
 
     #[test]
     fn made_layers_are_found_by_their_names() {

@@ -3,8 +3,9 @@
 //! The network is cut into units: regions as they are formed in f32, whose layers may have the same types. Each unit costs what its
 //! region takes in each type, each value between units of two types costs a cast. The labelling of least cost is taken
 //! (`labels.rs`). Each narrower type throughout is searched to the end beside it, formats and fusions included, and compared, and so are
-//! codes for products alone; f32 where it is close. The layers' times in those give another labelling (`finished.rs`), which is compared, too. Sums of steps leave out what steps
-//! do to each other: where they are close, the networks are run as wholes (`finalists.rs`).
+//! codes for products alone; f32 where it is close. The layers' times in those give other labellings (`finished.rs`), which are compared,
+//! too: the best one by them, and codes throughout but for layers that lose much. Sums of steps leave out what steps do to each other:
+//! where they are close, the networks are run as wholes (`finalists.rs`).
 
 mod finalists;
 mod finished;
@@ -68,10 +69,11 @@ impl Search<'_, '_> {
                 timed.push(finalist);
             }
             // What is faster in which type, formats and fusions included.
-            if let Some(problem) = finished::labelling(g, &units, &throughout) {
-                let mixed = units.types(&solve(&problem));
-                if timed.iter().all(|f| f.types != mixed) {
-                    timed.push(self.finish(g, mixed)?.0);
+            let mixed = finished::labelling(g, &units, &throughout).map(|problem| solve(&problem));
+            for labels in mixed.into_iter().chain(finished::without_losers(g, &units, &throughout)) {
+                let types = units.types(&labels);
+                if timed.iter().all(|f| f.types != types) {
+                    timed.push(self.finish(g, types)?.0);
                 }
             }
             without = timed.iter().find(|f| f.types == pinned).map_or(without, |f| f.ns);

@@ -119,6 +119,15 @@ impl Units {
         Ok(units)
     }
 
+    /// Units of a node each, behind the border, with what they cost.
+    #[cfg(test)]
+    pub fn of_costs(nodes: &[NodeId], labels: &[DType], costs: Vec<Vec<f64>>) -> Units {
+        let border = [vec![0.0; labels.len()]];
+        let problem = Problem { units: border.into_iter().chain(costs).collect(), ..Problem::default() };
+        let of = [Vec::new()].into_iter().chain(nodes.iter().map(|&n| vec![n])).collect();
+        Units { nodes: of, labels: labels.to_vec(), problem, chosen: nodes.iter().copied().collect() }
+    }
+
     /// The labelling that keeps f32 wherever that may be.
     pub fn widest(&self) -> Vec<usize> {
         self.uniform(0)
@@ -153,17 +162,17 @@ impl Units {
     }
 
     /// Whether a label is a type of 8 bits or fewer.
-    fn coded(&self, label: usize) -> bool {
+    pub fn coded(&self, label: usize) -> bool {
         greatest_code(self.labels[label]).is_some() || self.labels[label] == DType::F8E4M3
     }
 
     /// Whether a label is a float of 16 bits.
-    fn half(&self, label: usize) -> bool {
+    pub fn half(&self, label: usize) -> bool {
         matches!(self.labels[label], DType::F16 | DType::BF16)
     }
 
     /// A label wherever it is possible, beside codes a float of 16 bits where that is, else the first label that is.
-    fn uniform(&self, label: usize) -> Vec<usize> {
+    pub fn uniform(&self, label: usize) -> Vec<usize> {
         let half = (1..self.labels.len()).find(|&l| self.coded(label) && self.half(l));
         let wanted: Vec<usize> = [Some(label), half].into_iter().flatten().collect();
         let of = |u: &Vec<f64>| {
