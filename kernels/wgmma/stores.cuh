@@ -15,8 +15,7 @@ template <class K> struct SumsOf<K, false> {
 
 // Operands on their way, as words until they are needed: a compiler would take apart what is smaller, and wait for it, at once.
 template <class T, bool USED> struct OnTheirWay {
-    static constexpr u32 WORDS = USED && sizeof(T) >= 4u ? sizeof(T) / 4u : 0u;
-    static_assert(!USED || WORDS == 0u || sizeof(T) == WORDS * 4u);
+    static constexpr u32 WORDS = USED && !__is_empty(T) ? (sizeof(T) + 3u) / 4u : 0u;
     u32 words[WORDS > 0u ? WORDS : 1u];
 
     DEV void put(const T& x) {

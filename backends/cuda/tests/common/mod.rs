@@ -71,6 +71,8 @@ pub enum Tail {
     Scaled,
     /// Plus a bias of the columns, relu.
     Biased,
+    /// Plus a number, at least another, plus a third: of 16 bits they fill no whole words.
+    Numbers,
 }
 
 /// Relative to the greatest number on the way: a place or two of the narrow types, which every step rounds to.
@@ -147,6 +149,10 @@ pub fn build(
             let s = g.add("scaled", plain("mul"), &[y, b]).unwrap();
             g.add("erf", plain("erf"), &[s]).unwrap()
         }
+        Tail::Numbers => ["add", "max", "add"].into_iter().enumerate().fold(y, |s, (i, op)| {
+            let number = also(&mut g, &format!("number{i}"), &[1]);
+            g.add(&format!("{op}{i}"), plain(op), &[s, number]).unwrap()
+        }),
     };
     g.outputs = vec![result];
     Case { label, graph: g, inputs, noise: noise(given[0].as_ref().unwrap().dtype(), depth) }
@@ -189,6 +195,7 @@ fn products(out: &mut Vec<Case>) {
     one((F16, F16), &ways[..2], Tail::Residual);
     one((F16, F16), &ways[..1], Tail::Scaled);
     one((BF16, BF16), &ways[1..2], Tail::Biased);
+    one((F16, F16), &ways[..2], Tail::Numbers);
     let vector = |rng: &mut Rng| Some(rng.tensor(F16, &[72]));
     let a = matrix(&mut rng, F16, &[], 40, 72, false);
     let op = || Op::new("matmul", Attrs::new()).unwrap();
