@@ -48,7 +48,7 @@ struct CodeStep {
         asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(divisor));
         const f32 rest = __fmaf_rn(-near, divisor, 1.0f);
         reciprocal = fabsf(rest) < 1.0f ? __fmaf_rn(near, rest, near) : near;
-        // What is out of all limits needs no correction, and infinities have none.
+        // Quotients beyond all limits need no correction, and those by an infinity have none.
         most = large < cf(0x7f800000u) ? 4194304.0f : -1.0f;
     }
 
