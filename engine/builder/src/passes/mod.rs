@@ -21,6 +21,7 @@ mod simplify_shapes;
 pub(crate) mod sparsity;
 mod transposes;
 mod writer;
+mod zero_points;
 
 pub use context::{PassCx, PassWork};
 pub use notes::Notes;
@@ -47,6 +48,7 @@ pub const BEFORE_TYPES: &[Pass] = &[
     count_loops::PASS,
     fold_constants::BUT_CODES,
     simplify_shapes::PASS,
+    zero_points::PASS,
     plugin_layers::PASS,
     // Ahead of types, so that weights are rounded or quantized as they are multiplied.
     fold_batch_norm::PASS,
