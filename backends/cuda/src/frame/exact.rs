@@ -105,10 +105,16 @@ fn float_code(e: &Expr, at: usize) -> Option<(Reg, Reg)> {
     }
 }
 
-/// The number of an input, where an instruction is one.
+/// The number of an input, where an instruction is one, or the same number in f32.
 fn input(e: &Expr, at: usize) -> Option<usize> {
-    match inst(e, at)?.op {
+    let inst = inst(e, at)?;
+    match inst.op {
         Scalar::Input(i) => Some(usize::from(i)),
+        Scalar::Cast(x) if inst.ty == DType::F32 => {
+            let narrow =
+                self::inst(e, usize::from(x)).is_some_and(|i| matches!(i.ty, DType::F16 | DType::BF16));
+            input(e, usize::from(x)).filter(|_| narrow)
+        }
         _ => None,
     }
 }
@@ -176,6 +182,7 @@ mod tests {
         let f = DType::F32;
         assert_eq!(steps(&expr(QUANTIZE, to(DType::I8), &[f, f])), [1]);
         assert_eq!(steps(&expr(QUANTIZE, to(DType::F8E4M3), &[f, f])), [1]);
+        assert_eq!(steps(&expr(QUANTIZE, to(DType::I8), &[DType::F16, DType::F16])), [1]);
         assert_eq!(codes(&expr(DEQUANTIZE, Attrs::new(), &[DType::I8, f])), [0]);
         assert!(codes(&expr(DEQUANTIZE, Attrs::new(), &[DType::I32, f])).is_empty());
     }
