@@ -94,28 +94,28 @@ DEV void put_sparse(const K& k, const SparseWgmmaParams& p, const TilePlace& til
         const u32 col = first_col + n / ACROSS * 64u;
         const bool inside = row < p.rows && col < p.columns;
         const u32 at = inside ? row * p.columns + col : 0u;
-        typename To::Across across;
+        typename To::Columns columns;
         typename To::Beside beside;
         if (runs) {
-            across = To::fetch_columns(k, inside ? col : 0u);
+            columns = To::fetch_columns(k, inside ? col : 0u, inside ? col : 0u);
             beside = To::fetch_sums(k, at);
         }
-        typename T::Sum v[8];
+        typename T::Sum v[1][8];
 #pragma unroll
         for (u32 m = 0u; m < T::PARTS * ACROSS; m++) {
             if (n == m) {
 #pragma unroll
                 for (u32 q = 0u; q < 8u; q++) {
-                    v[q] = sum[m / ACROSS][m % ACROSS * 8u + q / 2u % 2u * 4u + q / 4u * 2u + q % 2u];
+                    v[0][q] = sum[m / ACROSS][m % ACROSS * 8u + q / 2u % 2u * 4u + q / 4u * 2u + q % 2u];
                 }
             }
         }
-        T::turn(v);
+        T::turn(v[0]);
         if (!inside) {
             continue;
         }
         if (runs) {
-            To::put(k, tile.part, p.results, at, v, Biases<K>{}, across, beside);
+            To::put(k, tile.part, p.results, at, v, RowNorm{}, columns, beside);
         } else {
             Stores<K>::put_some(k, tile.part, p.results, at, v, col, p.columns);
         }

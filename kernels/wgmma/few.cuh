@@ -43,8 +43,8 @@ template <class Tile> struct FewTiles {
     static constexpr u32 BYTES_SHARE = SHARE * PITCH * 4u;
     // Stages, or all sums.
     static constexpr u32 ROOM = STAGES * STAGE > SPLIT * BYTES_SHARE ? STAGES * STAGE : SPLIT * BYTES_SHARE;
-    // Runs of eight results that a thread stores.
-    static constexpr u32 RUNS = (SHARE * 8u + 127u) / 128u;
+    // Columns of a tile.
+    static constexpr u32 COLUMNS = 64u;
 
     // The sums of a thread.
     typedef Sum Sums[SUMS];
@@ -173,7 +173,11 @@ DEV void make_few(const K& k, u32 rows, u32 cols, bool constant, Weights weights
     constexpr u32 SPLIT = T::SPLIT;
     constexpr u32 SHARE = T::SHARE;
     constexpr u32 PITCH = T::PITCH;
-    constexpr u32 RUNS = T::RUNS;
+    constexpr u32 BOTH = SIDES<K>;
+    static_assert(BOTH == 1u || K::SIDE == T::COLUMNS / 2u, "gates in front of their values");
+    // Threads that share the results of a row, and runs of eight results of a thread.
+    constexpr u32 ACROSS = T::COLUMNS / 8u / BOTH;
+    constexpr u32 RUNS = (SHARE * ACROSS + 127u) / 128u;
     const u32 rank = blockIdx.x % SPLIT;
     const u32 tile = blockIdx.x / SPLIT;
     const u32 down = (rows + T::BN - 1u) / T::BN;
@@ -210,15 +214,17 @@ DEV void make_few(const K& k, u32 rows, u32 cols, bool constant, Weights weights
         return;
     }
     depend();
-    const u32 col = col0 + threadIdx.x % 8u * 8u;
-    const bool runs = cols % 8u == 0u && To::even(k) && ColumnSums<K>::even(k);
-    const Biases<K> own_biases = runs ? Biases<K>::read(k, col < cols ? col : 0u) : Biases<K>{};
-    const typename To::Across own_columns = runs ? To::fetch_columns(k, col < cols ? col : 0u) : typename To::Across{};
-    const ColumnSums<K> own_sums = runs ? ColumnSums<K>::read(k, col < cols ? col : 0u) : ColumnSums<K>{};
+    // The first column of sums of this thread, and of their results.
+    const u32 own_col = threadIdx.x % ACROSS * 8u;
+    const u32 col = col0 + own_col;
+    const u32 result = col0 / BOTH + own_col;
+    const u32 results = cols / BOTH;
+    const bool runs = cols % 8u == 0u && To::even(k);
+    const typename To::Columns columns = runs ? To::fetch_columns(k, col < cols ? col : 0u, col < cols ? result : 0u) : typename To::Columns{};
     const auto fetch = [&](u32 q) {
-        const u32 row = threadIdx.x / 8u + q * 16u;
+        const u32 row = threadIdx.x / ACROSS + q * (128u / ACROSS);
         const bool inside = row < SHARE && row0 + rank * SHARE + row < rows && col < cols;
-        return To::fetch_sums(k, inside ? (row0 + rank * SHARE + row) * cols + col : 0u);
+        return To::fetch_sums(k, inside ? (row0 + rank * SHARE + row) * results + result : 0u);
     };
     // More would not fit beside the sums.
     constexpr bool SOON = RUNS <= 8u;
@@ -259,12 +265,11 @@ DEV void make_few(const K& k, u32 rows, u32 cols, bool constant, Weights weights
     const Sum* const others = reinterpret_cast<const Sum*>(stages + T::ROOM);
 #pragma unroll
     for (u32 q = 0u; q < RUNS; q++) {
-        const u32 row = threadIdx.x / 8u + q * 16u;
+        const u32 row = threadIdx.x / ACROSS + q * (128u / ACROSS);
         if (row >= SHARE || row0 + rank * SHARE + row >= rows || col >= cols) {
             continue;
         }
-        const u32 at = row * PITCH + threadIdx.x % 8u * 8u;
-        Sum v[8] = {};
+        Sum v[BOTH][8] = {};
         f32 of_row[2] = {};
 #pragma unroll
         for (u32 part = 0u; part < SPLIT; part++) {
@@ -274,21 +279,24 @@ DEV void make_few(const K& k, u32 rows, u32 cols, bool constant, Weights weights
                 of_row[1] += from[row * PITCH + 65u];
             }
 #pragma unroll
-            for (u32 half = 0u; half < 8u; half += 4u) {
-                const auto four = Pack<Sum>::of(from + at + half);
+            for (u32 n = 0u; n < BOTH * 2u; n++) {
+                const auto four = Pack<Sum>::of(from + row * PITCH + n / 2u * (T::COLUMNS / 2u) + own_col + n % 2u * 4u);
                 for (u32 i = 0u; i < 4u; i++) {
-                    v[half + i] += four.v[i];
+                    v[n / 2u][n % 2u * 4u + i] += four.v[i];
                 }
             }
         }
-        const u32 to = (row0 + rank * SHARE + row) * cols + col;
+        const u32 to = (row0 + rank * SHARE + row) * results + result;
         const RowNorm norm = norm_of(k, of_row[0], of_row[1], T::DEPTH);
         if (runs) {
-            own_sums.apply(v, norm);
-            To::put(k, 0u, 0u, to, v, own_biases, own_columns, SOON ? beside[SOON ? q : 0u] : fetch(q));
+            To::put(k, 0u, 0u, to, v, norm, columns, SOON ? beside[SOON ? q : 0u] : fetch(q));
         } else {
             for (u32 i = 0u; i < 8u && col + i < cols; i++) {
-                To::put_one(k, 0u, 0u, to + i, ColumnSums<K>::applied(k, v[i], norm, col + i), col + i);
+                Sum one[BOTH];
+                for (u32 side = 0u; side < BOTH; side++) {
+                    one[side] = v[side][i];
+                }
+                To::put_one(k, 0u, 0u, to + i, one, norm, col + i);
             }
         }
     }

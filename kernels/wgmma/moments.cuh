@@ -1,5 +1,5 @@
 // Products of normalized rows: moments of the rows that lie in stages, and what becomes of sums by them. `K::NORMED`, there is such a
-// product; `K::CENTERED`, its input 2 has the sums of all columns of the weights. `K::NormCell` is the type of elements, with their values
+// product; `K::CENTERED`, `k.column_sums()` has the sums of all columns of the weights. `K::NormCell` is the type of elements, with their values
 // by `norm_value`; `epsilon` is what is added to the variance.
 #pragma once
 #include "../prelude/launch.cuh"
@@ -75,8 +75,8 @@ template <class K, u32 ROWS> struct RowMoments<K, ROWS, false> {
 template <class K, bool CENTERED = K::NORMED && K::CENTERED> struct ColumnSums {
     Pack<f32> low, high;
 
-    DEV static bool even(const K& k) { return (u64(k.bx2) & 15u) == 0u; }
-    DEV static ColumnSums read(const K& k, u32 col) { return ColumnSums{Pack<f32>::of(k.bx2 + col), Pack<f32>::of(k.bx2 + col + 4u)}; }
+    DEV static bool even(const K& k) { return (u64(k.column_sums()) & 15u) == 0u; }
+    DEV static ColumnSums read(const K& k, u32 col) { return ColumnSums{Pack<f32>::of(k.column_sums() + col), Pack<f32>::of(k.column_sums() + col + 4u)}; }
 
     // Eight sums of a row, normalized.
     template <class Sum> DEV void apply(Sum* v, const RowNorm& norm) const {
@@ -88,7 +88,7 @@ template <class K, bool CENTERED = K::NORMED && K::CENTERED> struct ColumnSums {
 
     // One sum of column `col`.
     template <class Sum> DEV static Sum applied(const K& k, Sum x, const RowNorm& norm, u32 col) {
-        return norm.factor * (x - norm.mean * k.bx2[col]);
+        return norm.factor * (x - norm.mean * k.column_sums()[col]);
     }
 };
 

@@ -45,6 +45,8 @@ template <class K> struct Stores {
     typedef typename SumsOf<K>::Type To;
     static constexpr u32 PARTS = T::PARTS;
     static constexpr u32 CHUNKS = T::CHUNKS;
+    static constexpr u32 BOTH = SIDES<K>;
+    static_assert(T::OWN_CHUNKS % BOTH == 0u && (BOTH == 1u || K::SIDE == 32u), "gates and values in chunks that follow each other");
 
     // Moments of the rows of a warpgroup, and what sums become by them: those of each row of a lane.
     struct Norms {
@@ -75,33 +77,29 @@ template <class K> struct Stores {
         }
     };
 
-    // Where a lane's sums go: rows from `row` on, of every 32 columns eight neighbours from `col` on.
+    // Where a lane's sums go: rows from `row` on, of every 32 columns eight neighbours from `col` on, which are results from `result` on.
     struct Place {
-        u32 row, col, at;
+        u32 row, col, result, at;
 
         DEV Place(const Product& product, const TilePlace& tile, u32 line) {
             row = tile.row + line + threadIdx.x % 128u / 32u * 16u + threadIdx.x % 32u / 4u;
             col = tile.col + threadIdx.x % 4u * 8u;
-            at = (tile.batch * product.rows + row) * product.cols + col;
+            result = tile.col / BOTH + threadIdx.x % 4u * 8u;
+            at = (tile.batch * product.rows + row) * (product.cols / BOTH) + result;
         }
 
         // Chunk `c`, row `e`.
         DEV static u32 line(u32 e) { return e / 2u * 64u + e % 2u * 8u; }
         DEV bool inside(const Product& p, u32 c, u32 e) const { return row + line(e) < p.rows && col + c * 32u < p.cols; }
-        DEV u32 of(const Product& p, u32 c, u32 e) const { return at + line(e) * p.cols + c * 32u; }
-    };
+        DEV u32 of(const Product& p, u32 c, u32 e) const { return at + line(e) * (p.cols / BOTH) + c / BOTH * 32u; }
 
-    // Operands that are the same for all rows, of eight neighbouring columns.
-    struct Columns : Biases<K>, ColumnSums<K>, To::Across {
-        DEV void read(const K& k, const Product& product, const Place& place, u32 c) {
-            if constexpr (Tile::SPLIT == 1u || T::EXCHANGE) {
-                const u32 col = place.col + c * 32u < product.cols ? place.col + c * 32u : 0u;
-                static_cast<Biases<K>&>(*this) = Biases<K>::read(k, col);
-                static_cast<ColumnSums<K>&>(*this) = ColumnSums<K>::read(k, col);
-                static_cast<typename To::Across&>(*this) = To::fetch_columns(k, col);
-            }
+        // Operands that are the same for all rows, of eight neighbouring results.
+        DEV typename To::Columns columns(const K& k, const Product& product, u32 c) const {
+            const bool inside = col + c * 32u < product.cols;
+            return To::fetch_columns(k, inside ? col + c * 32u : 0u, inside ? result + c / BOTH * 32u : 0u);
         }
     };
+    typedef typename To::Columns Columns;
 
     // Of how many chunks operands of the epilogue are read before those in front are stored, and of how many rows at once: as
     // registers allow, and ONE_BY_ONE, few.
@@ -109,9 +107,9 @@ template <class K> struct Stores {
     static constexpr bool ROOMY = Tile::LENT ? BESIDE_WORDS > 0u && BESIDE_WORDS <= 8u : PARTS * T::SUMS <= 128u;
     static constexpr u32 EARLY_CHUNKS = ROOMY && !K::ONE_BY_ONE ? 1u : 0u;
     static constexpr u32 LINES = K::ONE_BY_ONE ? 1u : 2u;
-    // Rows of 32 columns of a lane, and whether their operands of the epilogue are read before the products, which take long enough for
+    // Rows of 32 results of a lane, and whether their operands of the epilogue are read before the products, which take long enough for
     // them to come: where there are registers for them beside the sums and OTHERS. Warps get registers by fours.
-    static constexpr u32 PIECES = T::OWN_CHUNKS * 2u;
+    static constexpr u32 PIECES = T::OWN_CHUNKS / BOTH * 2u;
     static constexpr u32 AHEAD_WORDS = PIECES * BESIDE_WORDS;
     static constexpr u32 OTHERS = 32u;
     static constexpr u32 COLUMN_WORDS = sizeof(Columns) / 4u;
@@ -123,7 +121,7 @@ template <class K> struct Stores {
 
     // Whether rows of the result are stored by runs of eight.
     DEV static bool by_runs(const K& k, const Product& product) {
-        return (Tile::SPREAD || product.cols % 8u == 0u) && To::even(k) && ColumnSums<K>::even(k);
+        return (Tile::SPREAD || product.cols % 8u == 0u) && To::even(k);
     }
 
     // Whether those of a chunk are read before the one in front is stored, and those of the first before the products.
@@ -136,12 +134,9 @@ template <class K> struct Stores {
 
         DEV void read(const K& k, const Product& product, const Place& place, u32 c) {
             if constexpr (SOON) {
-                Columns found;
-                found.read(k, product, place, c);
-                columns.put(found);
+                columns.put(place.columns(k, product, c));
             }
         }
-
     };
 
     // Operands of all sums of a lane, and of its first columns.
@@ -160,8 +155,9 @@ template <class K> struct Stores {
                 if constexpr (AHEAD) {
 #pragma unroll
                     for (u32 n = 0u; n < PIECES; n++) {
-                        const u32 c = (first + n / 2u) % CHUNKS;
-                        const u32 e = (first + n / 2u) / CHUNKS * 2u + n % 2u;
+                        const u32 chunk = first + n / 2u * BOTH;
+                        const u32 c = chunk % CHUNKS;
+                        const u32 e = chunk / CHUNKS * 2u + n % 2u;
                         if (runs) {
                             beside[n].put(To::fetch_sums(k, place.inside(product, c, e) ? place.of(product, c, e) : 0u));
                         }
@@ -231,61 +227,77 @@ template <class K> struct Stores {
             barrier_wait(T::received(), 0u);
         }
 #pragma unroll (K::LOOPED ? 1 : T::OWN_CHUNKS)
-        for (u32 n = 0u; n < T::OWN_CHUNKS; n++) {
+        for (u32 n = 0u; n < T::OWN_CHUNKS; n += BOTH) {
             const u32 chunk = first + n;
             const u32 c = chunk % CHUNKS;
+            const u32 ahead_of = chunk + BOTH;
+            const bool more = runs && n + BOTH < T::OWN_CHUNKS;
             with = next;
             Columns columns;
             coming.columns.get(columns);
-            if (runs && n + 1u < T::OWN_CHUNKS) {
-                coming.read(k, product, place, (chunk + 1u) % CHUNKS);
+            if (more) {
+                coming.read(k, product, place, ahead_of % CHUNKS);
             }
             if (runs && !SOON) {
-                columns.read(k, product, place, c);
+                columns = place.columns(k, product, c);
             }
-            if (EARLY_CHUNKS > 0u && runs && n + 1u < T::OWN_CHUNKS) {
-                next.read(k, product, place, (chunk + 1u) % CHUNKS, (chunk + 1u) / CHUNKS * 2u);
+            if (EARLY_CHUNKS > 0u && more) {
+                next.read(k, product, place, ahead_of % CHUNKS, ahead_of / CHUNKS * 2u);
             }
-            Sum own[16];
-            pick(own, sum, chunk);
-            if constexpr (T::EXCHANGE) {
-                Exchange<Tile>::add(own, n);
+            Sum own[BOTH][16];
+#pragma unroll
+            for (u32 side = 0u; side < BOTH; side++) {
+                pick(own[side], sum, chunk + side);
+                if constexpr (T::EXCHANGE) {
+                    Exchange<Tile>::add(own[side], n + side);
+                }
+            }
+            Sum v[2][BOTH][8];
+#pragma unroll
+            for (u32 i = 0u; i < 2u * BOTH; i++) {
+                T::gather_row(v[i / BOTH][i % BOTH], own[i % BOTH], i / BOTH * 2u);
+            }
+            // Both rows without a branch between them: one hides what the functions of the other wait for.
+            const u32 top = chunk / CHUNKS * 2u;
+            if (runs && place.inside(product, c, top + 1u)) {
+#pragma unroll
+                for (u32 h = 0u; h < 2u; h++) {
+                    if (EARLY_CHUNKS == 0u && h % LINES == 0u) {
+                        with.read(k, product, place, c, top + h);
+                    }
+                    typename To::Beside beside;
+                    if constexpr (AHEAD) {
+                        ahead.beside[n / BOTH * 2u + h].get(beside);
+                    } else {
+                        with.beside[h % LINES].get(beside);
+                    }
+                    To::put(k, tile.part, all, place.of(product, c, top + h), v[h], pick_norm(norms, top + h), columns, beside);
+                }
+                continue;
             }
 #pragma unroll
             for (u32 h = 0u; h < 2u; h++) {
-                const u32 e = chunk / CHUNKS * 2u + h;
-                if (EARLY_CHUNKS == 0u && runs && h % LINES == 0u) {
-                    with.read(k, product, place, c, e);
-                }
-                Sum v[8];
-                T::gather_row(v, own, h * 2u);
-                if (place.inside(product, c, e)) {
-                    const u32 at = place.of(product, c, e);
-                    if (runs) {
-                        columns.apply(v, pick_norm(norms, e));
-                        typename To::Beside beside;
-                        if constexpr (AHEAD) {
-                            ahead.beside[n * 2u + h].get(beside);
-                        } else {
-                            with.beside[h % LINES].get(beside);
-                        }
-                        To::put(k, tile.part, all, at, v, columns, columns, beside);
-                    } else {
-                        put_some(k, tile.part, all, at, v, place.col + c * 32u, product.cols, pick_norm(norms, e));
-                    }
+                if (place.inside(product, c, top + h)) {
+                    const u32 at = place.of(product, c, top + h);
+                    put_some(k, tile.part, all, at, v[h], place.col + c * 32u, product.cols, pick_norm(norms, top + h));
                 }
             }
         }
     }
 
-    // Those of eight sums that are left of the last column. One by one: code that is seldom run must not crowd out what is.
-    DEV static void put_some(const K& k, u32 part, u32 all, u32 at, const Sum (&v)[8], u32 col, u32 cols, const RowNorm& norm = RowNorm{}) {
+    // Those of eight results that are left of the last column. One by one: code that is seldom run must not crowd out what is.
+    DEV static void put_some(const K& k, u32 part, u32 all, u32 at, const Sum (&v)[BOTH][8], u32 col, u32 cols, const RowNorm& norm = RowNorm{}) {
         const u32 count = ::min(cols - col, 8u);
 #pragma unroll 1
         for (u32 q = 0u; q < count; q++) {
-            const Sum low = q & 2u ? (q & 1u ? v[3] : v[2]) : (q & 1u ? v[1] : v[0]);
-            const Sum high = q & 2u ? (q & 1u ? v[7] : v[6]) : (q & 1u ? v[5] : v[4]);
-            To::put_one(k, part, all, at + q, ColumnSums<K>::applied(k, q & 4u ? high : low, norm, col + q), col + q);
+            Sum one[BOTH];
+#pragma unroll
+            for (u32 side = 0u; side < BOTH; side++) {
+                const Sum low = q & 2u ? (q & 1u ? v[side][3] : v[side][2]) : (q & 1u ? v[side][1] : v[side][0]);
+                const Sum high = q & 2u ? (q & 1u ? v[side][7] : v[side][6]) : (q & 1u ? v[side][5] : v[side][4]);
+                one[side] = q & 4u ? high : low;
+            }
+            To::put_one(k, part, all, at + q, one, norm, col + q);
         }
     }
 };

@@ -306,7 +306,7 @@ DEV void make_tiles(const K& k, const typename WgmmaTiles<typename K::Tile>::Pro
         const u32 own = product.count(tile);
         const typename Store::Ahead ahead(k, product, tile, line);
         if (Tile::IN_TURNS && number >= gridDim.x) {
-            asm volatile("bar.sync %0, %1;" ::"r"(1u + group), "n"(T::TURNS * 128u) : "memory");
+            asm volatile("bar.sync %0, 256;" ::"r"(1u + group) : "memory");
         }
         // Ends the lives of the last tile's sums with their stores.
         typename T::Sums sum;
@@ -314,7 +314,7 @@ DEV void make_tiles(const K& k, const typename WgmmaTiles<typename K::Tile>::Pro
         typename Store::Norms norms;
         T::multiply_steps(sum, own, done % T::STAGES, done / T::STAGES % 2u, line, [&](u32 at) { norms.add(k, at); });
         if (Tile::IN_TURNS && number + gridDim.x < product.tiles) {
-            asm volatile("bar.arrive %0, %1;" ::"r"(1u + (group + 1u) % T::TURNS), "n"(T::TURNS * 128u) : "memory");
+            asm volatile("bar.arrive %0, 256;" ::"r"(1u + (group + 1u) % T::TURNS) : "memory");
         }
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
         T::settle_all(sum);

@@ -325,6 +325,7 @@ pub const FAMILIES: &[&[Kernel]] = &[
     matmul::codes::KERNELS,
     matmul::det::KERNELS,
     matmul::einsum::KERNELS,
+    matmul::gated::KERNELS,
     matmul::normed::KERNELS,
     matmul::sparse::KERNELS,
     norm::KERNELS,

@@ -3,6 +3,7 @@
 pub mod codes;
 pub mod det;
 pub mod einsum;
+pub mod gated;
 pub mod normed;
 pub mod sparse;
 

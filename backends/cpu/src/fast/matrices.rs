@@ -1,4 +1,4 @@
-//! Matrices that are not plain products of floats: `det`, `matmul_sparse`, `norm_matmul` and `sparse_prune`, and products of eight-bit floats.
+//! Matrices that are not plain products of floats: `det`, `matmul_sparse`, `norm_matmul`, `gated_matmul` and `sparse_prune`, and products of eight-bit floats.
 
 use super::{Kernel, NodeCx, TABLES, Types, kernel, matmul};
 use crate::threads;
@@ -8,6 +8,7 @@ use kiln_backend::stop::Checkpoints;
 use kiln_ir::{DType, Elems, Tensor};
 use kiln_ops::matmul::MATMUL;
 use kiln_ops::matmul::det::DET;
+use kiln_ops::matmul::gated::{GATED_MATMUL, SIDE, activation};
 use kiln_ops::matmul::normed::NORM_MATMUL;
 use kiln_ops::matmul::sparse::MATMUL_SPARSE;
 use kiln_ops::matmul::sparse::pack::{SPARSE_PACK, dense, packed};
@@ -19,6 +20,7 @@ static KERNELS: &[Kernel] = &[
     kernel(MATMUL, matmul::run, |t| (0..2).all(|i| t.input(i).is_some_and(|x| x.dtype == DType::F8E4M3))),
     kernel(MATMUL_SPARSE, sparse, |t| t.whole_bytes()),
     kernel(NORM_MATMUL, normed, |t| t.all_real()),
+    kernel(GATED_MATMUL, gated, |t| t.all_real()),
     kernel(SPARSE_PRUNE, prune, covers_prune),
     kernel(SPARSE_PACK, pack, |t| t.whole_bytes()),
 ];
@@ -102,15 +104,58 @@ fn normed(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
         threads::chunks(y, n, 1 + 4096 / (n * depth).max(1), |row, y| {
             points.pass();
             let own = &x[row * depth..][..depth];
-            let mean_of = |f: fn(f64) -> f64| own.iter().map(|&x| f(x.into())).sum::<f64>() / depth as f64;
-            let mean = if centered { mean_of(|x| x) } else { 0.0 };
-            let by = (mean_of(|x| x * x) - mean * mean).max(0.0) + epsilon;
+            let (mean, by) = moments(own, centered, epsilon);
             for (j, y) in y.iter_mut().enumerate() {
                 let weights = own.iter().enumerate().map(|(k, &x)| {
                     f64::from(x) * f64::from(w[if trans { j * depth + k } else { k * n + j }])
                 });
                 let sum = sums.as_ref().map_or(0.0, |s| f64::from(s[j]));
-                *y = ((weights.sum::<f64>() - mean * sum) / by.sqrt()) as f32;
+                *y = ((weights.sum::<f64>() - mean * sum) / by) as f32;
+            }
+        });
+        Ok(())
+    })
+}
+
+/// The mean of a row, or 0, and what its elements are divided by.
+fn moments(row: &[f32], centered: bool, epsilon: f64) -> (f64, f64) {
+    let mean_of = |f: fn(f64) -> f64| row.iter().map(|&x| f(x.into())).sum::<f64>() / row.len() as f64;
+    let mean = if centered { mean_of(|x| x) } else { 0.0 };
+    (mean, ((mean_of(|x| x * x) - mean * mean).max(0.0) + epsilon).sqrt())
+}
+
+/// A row of the result by one task: both sums of each element, and the moments of the row where it is normalized.
+fn gated(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
+    let attrs = cx.node.op.attrs();
+    let (Ok(trans), Ok(epsilon), Ok(normalized)) =
+        (attrs.bool("trans_b"), attrs.float("epsilon"), attrs.bool("normalized"))
+    else {
+        return Ok(false);
+    };
+    let half = |name| attrs.str(name).ok().and_then(activation);
+    let (Some(gate), Some(value)) = (half("gate"), half("value")) else { return Ok(false) };
+    let (Some(x), Some(w), Some(shape)) = (cx.floats(0), cx.floats(1), cx.out_shape(0)) else {
+        return Ok(false);
+    };
+    let [bias, sums] = [2, 3].map(|i| if cx.has(i) { cx.floats(i) } else { None });
+    let (depth, n) = (cx.shape(0).last().copied().unwrap_or(0), shape.last().copied().unwrap_or(0));
+    let centered = cx.has(3);
+    cx.write_floats(0, &shape, |y| {
+        let points = Checkpoints::here();
+        threads::chunks(y, n, 1 + 4096 / (2 * n * depth).max(1), |row, y| {
+            points.pass();
+            let own = &x[row * depth..][..depth];
+            let (mean, by) = if normalized { moments(own, centered, epsilon) } else { (0.0, 1.0) };
+            let sum = |j: usize| {
+                let weights = own.iter().enumerate().map(|(k, &x)| {
+                    f64::from(x) * f64::from(w[if trans { j * depth + k } else { k * 2 * n + j }])
+                });
+                let less = mean * sums.as_ref().map_or(0.0, |s| f64::from(s[j]));
+                (weights.sum::<f64>() - less) / by + bias.as_ref().map_or(0.0, |b| f64::from(b[j]))
+            };
+            for (j, y) in y.iter_mut().enumerate() {
+                let first = j / SIDE * 2 * SIDE + j % SIDE;
+                *y = (gate(sum(first)) * value(sum(first + SIDE))) as f32;
             }
         });
         Ok(())

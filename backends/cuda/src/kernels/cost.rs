@@ -7,6 +7,7 @@ use kiln_ir::{Node, TensorType};
 use kiln_ops::conv::CONV;
 use kiln_ops::matmul::MATMUL;
 use kiln_ops::matmul::codes::MATMUL_CODES;
+use kiln_ops::matmul::gated::GATED_MATMUL;
 use kiln_ops::matmul::normed::NORM_MATMUL;
 use kiln_ops::matmul::sparse::MATMUL_SPARSE;
 
@@ -79,7 +80,7 @@ impl Product {
                 let groups = node.op.attrs().int("groups").ok()?.max(1) as f64;
                 (channels / groups, weights / channels.max(1.0), groups)
             }
-            MATMUL | NORM_MATMUL => {
+            MATMUL | NORM_MATMUL | GATED_MATMUL => {
                 let trans = node.op.attrs().bool("trans_b").ok()?;
                 let dim = |from_end: usize| b.dims.iter().rev().nth(from_end).and_then(|d| d.as_const());
                 let (k, n) = match (b.rank(), trans) {
@@ -97,7 +98,9 @@ impl Product {
             _ => return None,
         };
         let bytes = |t: &TensorType| Some(volume(t)? * f64::from(t.dtype.bits()) / 8.0);
-        let m = outs / (n * count).max(1.0);
+        // A result of a gated product has two sums.
+        let sums = if node.op.is(GATED_MATMUL) { 2.0 } else { 1.0 };
+        let m = sums * outs / (n * count).max(1.0);
         let uneven = [a, b].map(|t| {
             let row = t.dims.last().and_then(|d| d.as_const());
             row.is_some_and(|n| n.unsigned_abs() * u64::from(t.dtype.bits()) % 128 != 0)

@@ -160,6 +160,7 @@ pub fn generic_ns(site: &Site<'_>, name: &str, target: &Target) -> Option<f64> {
         "matmul.tiled" | "matmul_codes.tiled" | "conv.tiled" => true,
         "matmul.naive"
         | "norm_matmul.naive"
+        | "gated_matmul.naive"
         | "matmul_codes.naive"
         | "matmul_sparse.naive"
         | "conv.direct"

@@ -48,6 +48,16 @@ pub fn families() -> Vec<Family> {
             .concat(),
         ),
         family(
+            "Gated products by wgmma",
+            "The tiles above in which columns of gates lie 32 in front of their values: a thread has both sums of a result. With the \
+             moments of rows, where these are normalized.",
+            [
+                of("gated_matmul", wgmma::table::ROWS, |t: &wgmma::Tile, tactic| t.listed(tactic)),
+                of("gated_matmul", wgmma::few_table::ROWS, |t: &wgmma::few::Tile, tactic| t.listed(tactic)),
+            ]
+            .concat(),
+        ),
+        family(
             "Products by mma.sync",
             "`mma.sync` and `ldmatrix` on stages that `cp.async` copies; from sm_80 on. Lines of a stage are 16 bytes longer \
              than its part of the depth (32 where operands of 4 bytes lie across it), so that no two of eight neighbouring \

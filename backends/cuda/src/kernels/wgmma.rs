@@ -4,7 +4,8 @@ pub mod codes_table;
 pub mod few;
 pub mod few_table;
 pub mod floats_table;
-mod moments;
+mod gates;
+pub mod moments;
 pub mod operands;
 pub mod sparse;
 pub mod sparse_table;
@@ -166,6 +167,7 @@ impl Tile {
         let code = structure("Tile", &numbers, &flags, &more)
             + &constants(&[], &own)
             + &bias(site)
+            + &gates::members(site)
             + &moments::members(site);
         let (split, threads) = (self.leaves_parts(), self.threads() as u32);
         let cluster = (self.cluster * if self.exchange { self.split } else { 1 }) as u32;
@@ -225,7 +227,8 @@ impl Tile {
         let results = AROUND + RESULT * rows * cols / self.storing_threads() as f64;
         let split = self.split as f64;
         let results = if self.exchange { EXCHANGE * split + results / split } else { results };
-        let beside = each.min(self.resident as f64 * if self.in_turns { 2.0 } else { 1.0 });
+        let turns = if self.in_turns { self.groups as f64 } else { 1.0 };
+        let beside = each.min(self.resident as f64 * turns);
         let clocks =
             START + each * products.max((products + results) / beside) + results * (1.0 - 1.0 / beside);
         let memory = product.bytes / (bandwidth * MEMORY);
@@ -248,7 +251,7 @@ fn has_functions(site: &Site<'_>) -> bool {
         Scalar::Bin(op, ..) => matches!(op, BinOp::Pow | BinOp::Mod | BinOp::Rem | BinOp::FloorDiv),
         _ => false,
     };
-    site.fused.as_ref().is_some_and(|e| e.insts.iter().any(|i| long(&i.op)))
+    gates::have_functions(site) || site.fused.as_ref().is_some_and(|e| e.insts.iter().any(|i| long(&i.op)))
 }
 
 /// The type of sums, and the function of one instruction: 64 x `n` sums from 32 bytes of K, on top of those that are there, of

@@ -11,7 +11,7 @@ pub mod report;
 use kiln_backend::{Backend, Region, Tactic, Target};
 use kiln_backend_cuda::Cuda;
 use kiln_ir::problem::Rng;
-use kiln_ir::{Attrs, DType, Fact, Graph, Op, Tensor, ValueId};
+use kiln_ir::{Attrs, DType, Elems, Fact, Graph, Op, Tensor, ValueId};
 use kiln_ops::matmul::sparse::pack::packed;
 use kiln_ops::matmul::sparse::random_sparse;
 
@@ -40,6 +40,11 @@ impl Case {
             if sparse || !target.has("f8") {
                 return Vec::new();
             }
+        }
+        // Other targets have no tiles for them.
+        let of_wgmma = ["gated_matmul", "norm_matmul"].iter().any(|op| self.label.starts_with(op));
+        if of_wgmma && target.arch != "sm_90a" {
+            return Vec::new();
         }
         let all = Cuda.tactics(&self.region(), target).unwrap_or_else(|e| panic!("{}: {e}", self.label));
         let found: Vec<_> = all.into_iter().filter(own).collect();
@@ -232,6 +237,59 @@ fn by_weights(out: &mut Vec<Case>) {
             let given = [matrix(&mut rng, a, &[], m, k, false), matrix(&mut rng, b, &[], k, n, trans)];
             let label = format!("matmul {a} by weights {b} {m}x{n}x{k} {trans} {}", tail as u8);
             out.push(build(label, op, &given, 1, tail, k));
+        }
+    }
+}
+
+/// Rows, results of a row and depth of gated products and of products of normalized rows.
+const GATED: &[[usize; 3]] =
+    &[[130, 64, 256], [7, 96, 768], [300, 160, 512], [19, 32, 3072], [1, 32, 64], [0, 64, 128]];
+
+fn gated_and_normalized(out: &mut Vec<Case>) {
+    use DType::{BF16, F16, F32};
+    let mut rng = Rng::new(16);
+    for (t, trans, [gate, value], normalized, tail) in [
+        (F16, true, ["swish", "none"], false, Tail::Nothing),
+        (F16, false, ["swish", "none"], true, Tail::Residual),
+        (BF16, true, ["gelu", "none"], true, Tail::Biased),
+        (F16, true, ["sigmoid", "tanh"], false, Tail::Scaled),
+        (F32, true, ["gelu_tanh", "none"], false, Tail::Nothing),
+        (F16, false, ["none", "relu"], true, Tail::Numbers),
+    ] {
+        for &[m, n, k] in GATED {
+            // Sums of a magnitude of about 1.
+            let most = 1.5 / (k as f64).sqrt();
+            let mut weights = |columns: usize| {
+                let own = if trans { [columns, k] } else { [k, columns] };
+                rng.tensor_in(t, &own, -most, most, 0)
+            };
+            let (w, both) = (weights(n), weights(2 * n));
+            let x = rng.tensor_in(t, &[m, k], -1.0, 1.0, 0);
+            let sums = |w: &Tensor| {
+                let (v, columns) = (w.to_f64(), w.len() / k);
+                let at = |i: usize, j: usize| if trans { j * k + i } else { i * columns + j };
+                let all = (0..columns).map(|j| (0..k).map(|i| v[at(i, j)]).sum()).collect();
+                Tensor::from_elems(DType::F32, &[columns], &Elems::F(all)).unwrap()
+            };
+            let attrs = || Attrs::new().with("trans_b", trans).with("epsilon", 1e-3);
+            // By squares where there are few columns.
+            let centered = n > 64;
+            let bias = rng.tensor_in(t, &[2 * n], -1.0, 1.0, 0);
+            let given = [
+                Some(x.clone()),
+                Some(both.clone()),
+                normalized.then_some(bias),
+                (normalized && centered).then(|| sums(&both)),
+            ];
+            let op = attrs().with("gate", gate).with("value", value).with("normalized", normalized);
+            let label =
+                format!("gated_matmul {t} {m}x{n}x{k} {trans} {gate} {value} {normalized} {}", tail as u8);
+            out.push(build(label, Op::new("gated_matmul", op).unwrap(), &given, 1, tail, k));
+            if normalized {
+                let label = format!("norm_matmul {t} {m}x{n}x{k} {trans} {centered} {}", tail as u8);
+                let given = [Some(x), Some(w.clone()), centered.then(|| sums(&w))];
+                out.push(build(label, Op::new("norm_matmul", attrs()).unwrap(), &given, 1, tail, k));
+            }
         }
     }
 }
@@ -430,6 +488,7 @@ pub fn cases() -> Vec<Case> {
     products(&mut out);
     many::small_products(&mut out);
     by_weights(&mut out);
+    gated_and_normalized(&mut out);
     by_sparse_weights(&mut out);
     by_codes(&mut out);
     convolutions(&mut out);

@@ -64,6 +64,7 @@ pub const SHARED: &[&[Kernel]] = &[
     gather::KERNELS,
     kiln_codegen::generate::KERNELS,
     kiln_codegen::matmul::einsum::KERNELS,
+    kiln_codegen::matmul::gated::KERNELS,
     kiln_codegen::matmul::normed::KERNELS,
     kiln_codegen::norm::KERNELS,
     kiln_codegen::reduce::argreduce::KERNELS,

@@ -5,7 +5,7 @@ use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Site, unsupported};
 
 /// Refuses rows whose moments stages do not hold: those of other elements than 16-bit floats, and those that end within a stage.
-fn check(site: &Site<'_>) -> Result<(), BackendError> {
+pub fn check(site: &Site<'_>) -> Result<(), BackendError> {
     /// Elements of 128 bytes.
     const STEP: usize = 64;
     let depth = crate::kernels::matmul::few::depth(site, across(site)?.1);

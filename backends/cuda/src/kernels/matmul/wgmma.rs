@@ -101,8 +101,9 @@ pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
     let volume: usize = out.iter().product();
     // One B for all: the rows of a whole batch are those of one matrix.
     let shared = b.len() == 2;
-    let rows = if shared { volume / n.max(1) } else { m };
-    let batch = volume / (rows * n).max(1);
+    let rows = if shared { a.iter().product::<usize>() / k.max(1) } else { m };
+    // A result of a gated product has two sums.
+    let batch = volume / (rows * out.last().copied().unwrap_or(1)).max(1);
     let size = element_bytes(cx);
     let step = tile.line / size;
     let of_b = match (trans, Lies::along(n)) {

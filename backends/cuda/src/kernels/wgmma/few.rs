@@ -1,7 +1,7 @@
 //! Products with few rows by `wgmma` with TMA, for sm_90a: matrix products by weights, and convolutions of images with
 //! channels last. The weights are the first operand of the instruction; blocks of a cluster share the depth.
 
-use super::{moments, multiply};
+use super::{gates, moments, multiply};
 use crate::kernels::constants::structure;
 use crate::kernels::conv::bias;
 use crate::kernels::cost::{Device, Product};
@@ -186,6 +186,7 @@ impl Tile {
         let more = multiply(self.rows, kind, (kind.types.1, kind.types.0), (across_w, false));
         let code = structure("Tile", &numbers, &[("ACROSS_W", across_w)], &more)
             + &bias(site)
+            + &gates::members(site)
             + &moments::members(site);
         let blocks = Blocks { early: true, cluster: self.split as u32, ..Blocks::of("few", THREADS as u32) };
         let shared = self.shared(cut) as u32;

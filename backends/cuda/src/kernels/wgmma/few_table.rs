@@ -2,28 +2,28 @@
 
 use super::few::Tile;
 use crate::kernels::conv::few as conv;
-use crate::kernels::matmul::{few as matmul, normed::few as norm_matmul};
+use crate::kernels::matmul::{few as matmul, gated::few as gated_matmul, normed::few as norm_matmul};
 use kiln_codegen::Kernel;
 
 #[rustfmt::skip]
 tile_kernels! { Tile, "wgmma_few_":
-    "8x1" [matmul conv norm_matmul] Tile { rows: 8, split: 1 };
-    "8x4" [matmul conv norm_matmul] Tile { rows: 8, split: 4 };
-    "16x1" [matmul conv norm_matmul] Tile { rows: 16, split: 1 };
-    "16x4" [matmul conv norm_matmul] Tile { rows: 16, split: 4 };
-    "32x1" [matmul conv norm_matmul] Tile { rows: 32, split: 1 };
-    "32x2" [matmul conv norm_matmul] Tile { rows: 32, split: 2 };
-    "32x4" [matmul conv norm_matmul] Tile { rows: 32, split: 4 };
-    "56x1" [matmul conv norm_matmul] Tile { rows: 56, split: 1 };
-    "64x1" [matmul conv norm_matmul] Tile { rows: 64, split: 1 };
-    "64x2" [matmul conv norm_matmul] Tile { rows: 64, split: 2 };
-    "64x4" [matmul conv norm_matmul] Tile { rows: 64, split: 4 };
-    "64x8" [matmul conv norm_matmul] Tile { rows: 64, split: 8 };
-    "104x1" [matmul conv norm_matmul] Tile { rows: 104, split: 1 };
-    "104x2" [matmul conv norm_matmul] Tile { rows: 104, split: 2 };
-    "104x4" [matmul conv norm_matmul] Tile { rows: 104, split: 4 };
-    "128x1" [matmul conv norm_matmul] Tile { rows: 128, split: 1 };
-    "128x4" [matmul conv norm_matmul] Tile { rows: 128, split: 4 };
+    "8x1" [matmul conv norm_matmul gated_matmul] Tile { rows: 8, split: 1 };
+    "8x4" [matmul conv norm_matmul gated_matmul] Tile { rows: 8, split: 4 };
+    "16x1" [matmul conv norm_matmul gated_matmul] Tile { rows: 16, split: 1 };
+    "16x4" [matmul conv norm_matmul gated_matmul] Tile { rows: 16, split: 4 };
+    "32x1" [matmul conv norm_matmul gated_matmul] Tile { rows: 32, split: 1 };
+    "32x2" [matmul conv norm_matmul gated_matmul] Tile { rows: 32, split: 2 };
+    "32x4" [matmul conv norm_matmul gated_matmul] Tile { rows: 32, split: 4 };
+    "56x1" [matmul conv norm_matmul gated_matmul] Tile { rows: 56, split: 1 };
+    "64x1" [matmul conv norm_matmul gated_matmul] Tile { rows: 64, split: 1 };
+    "64x2" [matmul conv norm_matmul gated_matmul] Tile { rows: 64, split: 2 };
+    "64x4" [matmul conv norm_matmul gated_matmul] Tile { rows: 64, split: 4 };
+    "64x8" [matmul conv norm_matmul gated_matmul] Tile { rows: 64, split: 8 };
+    "104x1" [matmul conv norm_matmul gated_matmul] Tile { rows: 104, split: 1 };
+    "104x2" [matmul conv norm_matmul gated_matmul] Tile { rows: 104, split: 2 };
+    "104x4" [matmul conv norm_matmul gated_matmul] Tile { rows: 104, split: 4 };
+    "128x1" [matmul conv norm_matmul gated_matmul] Tile { rows: 128, split: 1 };
+    "128x4" [matmul conv norm_matmul gated_matmul] Tile { rows: 128, split: 4 };
     "208x1" [matmul conv norm_matmul] Tile { rows: 208, split: 1 };
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Weights are the instruction's first operand: its rows are columns of the result.
 
-use super::{BLOCKS, STAGE_BYTES, has_functions, moments};
+use super::{BLOCKS, STAGE_BYTES, gates, has_functions, moments};
 use crate::frame::strided;
 use crate::kernels::constants::{constants, structure};
 use crate::kernels::conv::bias;
@@ -107,6 +107,7 @@ impl Tile {
         let code = structure("Tile", &numbers, &flags, &multiply_sparse(self.rows, kind))
             + &constants(&[], &own)
             + &bias(site)
+            + &gates::members(site)
             + &moments::members(site);
         let (split, threads) = (self.split > 1, self.threads() as u32);
         let beside = (self.resident > 1).then_some(self.resident as u32);

@@ -15,6 +15,7 @@ mod concat_in_place;
 mod conv_transpose;
 mod einsum;
 mod fold_scale;
+mod gated_product;
 mod gelu;
 mod group_norm;
 mod integer_terms;
@@ -173,6 +174,7 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<weights_along::WeightsAlong>(),
     pattern::<sparse::Sparse>(),
     pattern::<concat_in_place::ConcatInPlace>(),
+    pattern::<gated_product::GatedProduct>(),
     pattern::<norm_product::NormProduct>(),
 ];
 

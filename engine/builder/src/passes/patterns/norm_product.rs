@@ -4,9 +4,10 @@
 use super::parallel_matmul::{Part, part};
 use super::view::{View, constant, input};
 use super::{Rule, Writer};
-use kiln_ir::{Attr, Attrs, DType, IrError, NodeId, Op, ValueId};
+use kiln_ir::{Attr, Attrs, DType, IrError, Node, NodeId, Op, ValueId};
 use kiln_ops::cast::CAST;
 use kiln_ops::matmul::MATMUL;
+use kiln_ops::matmul::gated::GATED_MATMUL;
 use kiln_ops::matmul::normed::NORM_MATMUL;
 use kiln_ops::norm::layer_norm::{LAYER_NORM, RMS_NORM};
 use kiln_ops::pointwise::binary::{ADD, MUL};
@@ -31,6 +32,8 @@ struct Product {
     reshape: Option<(Op, ValueId)>,
     /// A constant term behind it: the sum and the term.
     term: Option<(NodeId, ValueId)>,
+    /// A gated product, which adds a term itself.
+    gated: Option<(Op, Option<ValueId>)>,
 }
 
 impl Rule for NormProduct {
@@ -90,7 +93,7 @@ impl NormProduct {
         scale: Option<ValueId>,
         bias: Option<ValueId>,
     ) -> Result<(), IrError> {
-        let Product { part, trans, reshape, term } = product;
+        let Product { part, trans, reshape, term, gated } = product;
         let depth_axis = usize::from(*trans);
         let mut weights = part.weights;
         if let Some(scale) = scale {
@@ -108,8 +111,25 @@ impl NormProduct {
             Some((op, shape)) => w.nodes(op.clone(), &[Some(self.x), Some(*shape)])?[0],
             None => self.x,
         };
-        let attrs = Attrs::new().with("trans_b", Attr::Bool(*trans)).with("epsilon", self.epsilon);
-        let mut y = w.node(NORM_MATMUL, attrs, &[Some(x), Some(weights), sums])?;
+        let trans = || Attrs::new().with("trans_b", Attr::Bool(*trans));
+        // The norm's terms and that of the product.
+        let mut terms = match bias {
+            Some(bias) => Some(w.op(MATMUL, trans(), &[bias, part.weights])?),
+            None => None,
+        };
+        let mut y = match gated {
+            Some((op, own)) => {
+                terms = match (terms, *own) {
+                    (Some(a), Some(b)) => Some(w.op(ADD, Attrs::new(), &[a, b])?),
+                    (a, b) => a.or(b),
+                };
+                let attrs = op.attrs().clone().with("normalized", true).with("epsilon", self.epsilon);
+                w.node(GATED_MATMUL, attrs, &[Some(x), Some(weights), terms.take(), sums])?
+            }
+            None => {
+                w.node(NORM_MATMUL, trans().with("epsilon", self.epsilon), &[Some(x), Some(weights), sums])?
+            }
+        };
         let names =
             [Some(root), Some(part.id)].map(|id| id.and_then(|id| w.g.get(id)).map(|n| n.name.clone()));
         if let (Some(made), [Some(norm), Some(name)]) = (w.g.producer(y).map(|p| p.0), names)
@@ -118,9 +138,7 @@ impl NormProduct {
             node.name = format!("{norm} + {name}");
         }
         let (mut end, mut own) = (part.y, Vec::from([part.id]));
-        if let Some(bias) = bias {
-            let attrs = Attrs::new().with("trans_b", Attr::Bool(*trans));
-            let mut all = w.op(MATMUL, attrs, &[bias, part.weights])?;
+        if let Some(mut all) = terms {
             if let Some((sum, constant)) = *term {
                 all = w.op(ADD, Attrs::new(), &[all, constant])?;
                 end = w.g.get(sum).and_then(|n| n.outputs.first().copied()).unwrap_or(end);
@@ -149,14 +167,30 @@ fn products(view: &View<'_>, y: ValueId, reshape: Option<&(Op, ValueId)>) -> Opt
             all.extend(products(view, z, Some(&(node.op.clone(), shape))).filter(|_| rows)?);
             continue;
         }
-        let part = part(view.g, id, node)?;
+        let (part, gated) = match gated(view, id, node) {
+            Some((part, own)) => (part, Some((node.op.clone(), own))),
+            None => (part(view.g, id, node)?, None),
+        };
         let plain = view.g.ty(part.weights).dtype == view.g.ty(y).dtype && node.meta.precision.is_none();
         let trans = node.op.attrs().bool("trans_b").ok()?;
-        let term = term(view, &part);
-        all.push(Product { part, trans, reshape: reshape.cloned(), term });
+        let term = if gated.is_some() { None } else { term(view, &part) };
+        all.push(Product { part, trans, reshape: reshape.cloned(), term, gated });
         plain.then_some(())?;
     }
     Some(all)
+}
+
+/// A gated product of rows that are not normalized yet, by constants, and its term.
+fn gated(view: &View<'_>, id: NodeId, node: &Node) -> Option<(Part, Option<ValueId>)> {
+    let plain = node.op.is(GATED_MATMUL) && !node.op.attrs().bool("normalized").ok()?;
+    // Layers over constants may follow the norm.
+    let folded = |v: ValueId| view.g.weight(v).is_some();
+    let weights = input(node, 1).filter(|&v| plain && folded(v))?;
+    let axis = usize::from(!node.op.attrs().bool("trans_b").ok()?);
+    let width = view.dims(weights).get(axis)?.as_const()?;
+    let own = input(node, 2);
+    own.is_none_or(folded)
+        .then_some((Part { id, y: *node.outputs.first()?, weights, width, axis: axis as i64 }, own))
 }
 
 /// The sum behind a product with a constant that has an element for each column.
