@@ -1,162 +1,185 @@
 enable f16;
 enable wgpu_cooperative_matrix;
 
-// Attention by cooperative matrices. A workgroup of SUBGROUPS subgroups of LANES threads has ROWS queries of a head, and a subgroup PART of
-// them. Scores are computed twice, for KEYS keys at a time: first for the greatest score and the sum of weights of each query, then
-// for the weights, whose products with the values are summed at once. Nothing but results goes through memory.
+// Attention by cooperative matrices. SPLIT subgroups of LANES threads have PART queries of a head, of which a workgroup has ROWS, and share
+// the columns of scores and results. Keys come KEYS at a time: scores, weights, and products of weights and values, which are summed
+// in registers. Weights are relative to a reference of each row, its greatest score when the reference was last raised. It is raised
+// where a score exceeds it by more than GROWTH. Only then are sums multiplied, as cooperative matrices have no operation for rows.
 
 const THREADS: u32 = SUBGROUPS * LANES;
 
-const ROWS: u32 = SUBGROUPS * PART;
+const ROWS: u32 = SUBGROUPS / SPLIT * PART;
 
-// Lines of f16 in workgroup memory, in quads: four neighbours. Two more quads follow, so that the rows of a part begin in
-// different banks.
+// Parts of scores of a subgroup.
+const FRAGMENTS: u32 = KEYS / PART / SPLIT;
+
+// Lines in workgroup memory, in quads: four neighbours. Two more quads follow, so that the rows of a part begin in different banks.
 const STEP_HEAD: u32 = HEAD / 4u + 2u;
 
 const STEP_WEIGHTS: u32 = KEYS / 4u + 2u;
 
-const STEP_SCORES: u32 = KEYS / 4u + 1u;
+const STEP_SCORES: u32 = KEYS / 4u + 2u;
 
-var<workgroup> tile_q: array<vec4<f16>, ROWS * STEP_HEAD>;
+// Quads of the keys that are loaded at once.
+const QUADS: u32 = KEYS * HEAD / 4u;
 
-// Keys, or values.
-var<workgroup> tile_kv: array<vec4<f16>, KEYS * STEP_HEAD>;
+// First quad of the values, behind the keys.
+const VALUES: u32 = KEYS * STEP_HEAD;
+
+// Keys and values; at first the queries.
+var<workgroup> tile: array<vec4<f16>, 2u * VALUES>;
 
 var<workgroup> tile_scores: array<vec4<f32>, ROWS * STEP_SCORES>;
 
 var<workgroup> tile_weights: array<vec4<f16>, ROWS * STEP_WEIGHTS>;
 
-// The greatest score and the sum of weights that each thread finds, then those of each row.
-var<workgroup> found_tops: array<f32, THREADS>;
+// A number of each thread that others of its row read.
+var<workgroup> found: array<f32, THREADS>;
 
-var<workgroup> found_sums: array<f32, THREADS>;
+// Whether some row has a score far above its reference, and whether such a row has sums.
+var<workgroup> grown: u32;
+
+var<workgroup> filled: u32;
 
 // Threads of a row.
-const SHARE: u32 = LANES / PART;
+const SHARE: u32 = THREADS / ROWS;
 
-// Quads of scores of a thread.
+// Quads of scores of a thread, SHARE apart.
 const OWN: u32 = KEYS / 4u / SHARE;
 
-// The place of position 0 of a head in an input.
+// Distance of a score from the reference of its row that raises the reference. Weights are below its power of e, which f16 has.
+const GROWTH: f32 = 8.0;
+
+// The place of position 0 of a head in an input, its positions and components.
 struct Head {
     first: u32,
     step: u32,
+    count: u32,
+    size: u32,
     whole: bool,
 }
 
-fn head_of(first: u32, step: u32, size: u32) -> Head {
-    return Head(first, step, ((first | step | size) & 3u) == 0u);
+fn head_of(first: u32, step: u32, count: u32, size: u32) -> Head {
+    return Head(first, step, count, size, ((first | step | size) & 3u) == 0u);
 }
 
-fn quad_of_q(h: Head, i: u32, count: u32, d: u32, size: u32) -> vec4<f16> {
-    var v = vec4<f16>();
-    if (i >= count || d >= size) {
-        return v;
+struct Eight {
+    a: vec4<f16>,
+    b: vec4<f16>,
+    c: vec4<f16>,
+    d: vec4<f16>,
+    e: vec4<f16>,
+    f: vec4<f16>,
+    g: vec4<f16>,
+    h: vec4<f16>,
+}
+
+// Components of a quad that a head has, from component d on.
+fn components(h: Head, i: u32, d: u32) -> u32 {
+    if (i >= h.count || d >= h.size) {
+        return 0u;
     }
+    return min(4u, h.size - d);
+}
+
+fn quad_of_q(h: Head, i: u32, d: u32) -> vec4<f16> {
     let at = h.first + i * h.step + d;
+    let count = components(h, i, d);
     if (h.whole) {
-        return quad0(at);
+        return select(vec4<f16>(), quad0(at), count > 0u);
     }
-    for (var c = 0u; c < min(4u, size - d); c++) {
+    var v = vec4<f16>();
+    for (var c = 0u; c < count; c++) {
         v[c] = f16(x0(at + c));
     }
     return v;
 }
 
-fn quad_of_k(h: Head, i: u32, count: u32, d: u32, size: u32) -> vec4<f16> {
-    var v = vec4<f16>();
-    if (i >= count || d >= size) {
-        return v;
-    }
-    let at = h.first + i * h.step + d;
+// Quad e of a tile of keys from position j0 on.
+fn quad_of_k(h: Head, j0: u32, e: u32) -> vec4<f16> {
+    let j = j0 + e / (HEAD / 4u);
+    let d = e % (HEAD / 4u) * 4u;
+    let at = h.first + j * h.step + d;
+    let count = components(h, j, d);
     if (h.whole) {
-        return quad1(at);
+        return select(vec4<f16>(), quad1(at), count > 0u);
     }
-    for (var c = 0u; c < min(4u, size - d); c++) {
+    var v = vec4<f16>();
+    for (var c = 0u; c < count; c++) {
         v[c] = f16(x1(at + c));
     }
     return v;
 }
 
-fn quad_of_v(h: Head, i: u32, count: u32, d: u32, size: u32) -> vec4<f16> {
-    var v = vec4<f16>();
-    if (i >= count || d >= size) {
-        return v;
-    }
-    let at = h.first + i * h.step + d;
+fn eight_of_k(h: Head, j0: u32, e: u32) -> Eight {
+    return Eight(
+        quad_of_k(h, j0, e),
+        quad_of_k(h, j0, e + THREADS),
+        quad_of_k(h, j0, e + 2u * THREADS),
+        quad_of_k(h, j0, e + 3u * THREADS),
+        quad_of_k(h, j0, e + 4u * THREADS),
+        quad_of_k(h, j0, e + 5u * THREADS),
+        quad_of_k(h, j0, e + 6u * THREADS),
+        quad_of_k(h, j0, e + 7u * THREADS),
+    );
+}
+
+// Quad e of a tile of values from position j0 on.
+fn quad_of_v(h: Head, j0: u32, e: u32) -> vec4<f16> {
+    let j = j0 + e / (HEAD / 4u);
+    let d = e % (HEAD / 4u) * 4u;
+    let at = h.first + j * h.step + d;
+    let count = components(h, j, d);
     if (h.whole) {
-        return quad2(at);
+        return select(vec4<f16>(), quad2(at), count > 0u);
     }
-    for (var c = 0u; c < min(4u, size - d); c++) {
+    var v = vec4<f16>();
+    for (var c = 0u; c < count; c++) {
         v[c] = f16(x2(at + c));
     }
     return v;
 }
 
-fn put_queries(p: AttentionParams, h: Head, i0: u32, lane: u32) {
-    for (var e = lane; e < ROWS * HEAD / 4u; e += THREADS) {
-        let i = e / (HEAD / 4u);
-        let d = e % (HEAD / 4u);
-        tile_q[i * STEP_HEAD + d] = quad_of_q(h, i0 + i, p.queries, d * 4u, p.size);
-    }
-}
-
-fn put_keys(p: AttentionParams, h: Head, j0: u32, lane: u32) {
-    for (var e = lane; e < KEYS * HEAD / 4u; e += THREADS) {
-        let j = e / (HEAD / 4u);
-        let d = e % (HEAD / 4u);
-        tile_kv[j * STEP_HEAD + d] = quad_of_k(h, j0 + j, p.keys, d * 4u, p.size);
-    }
-}
-
-fn put_values(p: AttentionParams, h: Head, j0: u32, lane: u32) {
-    for (var e = lane; e < KEYS * HEAD / 4u; e += THREADS) {
-        let j = e / (HEAD / 4u);
-        let d = e % (HEAD / 4u);
-        tile_kv[j * STEP_HEAD + d] = quad_of_v(h, j0 + j, p.keys, d * 4u, p.v_size);
-    }
-}
-
-// A score from the product of a query and a key.
-fn finished_score(p: AttentionParams, b: u32, h: u32, i: u32, j: u32, product: f32) -> f32 {
-    if (j >= p.keys) {
-        return cf(0xff800000u);
-    }
-    let added = bias(p, b, h, min(i, p.queries - 1u), j);
-    if (is_inf(added) && added < 0.0) {
-        return added;
-    }
-    // Only what is hidden behind a number has a bias above 0.
-    if (HIDES && added > 0.0) {
-        return cf(HIDDEN);
-    }
-    return capped(p, product * p.scale) + added;
-}
-
-// Quad e of those of a thread.
-fn finished_four(p: AttentionParams, b: u32, h: u32, i0: u32, j0: u32, lane: u32, e: u32) -> vec4<f32> {
-    let row = lane / SHARE;
-    let quad = lane % SHARE * OWN + e;
-    let products = tile_scores[row * STEP_SCORES + quad];
-    let j = j0 + quad * 4u;
-    return vec4<f32>(
-        finished_score(p, b, h, i0 + row, j, products.x),
-        finished_score(p, b, h, i0 + row, j + 1u, products.y),
-        finished_score(p, b, h, i0 + row, j + 2u, products.z),
-        finished_score(p, b, h, i0 + row, j + 3u, products.w),
+fn eight_of_v(h: Head, j0: u32, e: u32) -> Eight {
+    return Eight(
+        quad_of_v(h, j0, e),
+        quad_of_v(h, j0, e + THREADS),
+        quad_of_v(h, j0, e + 2u * THREADS),
+        quad_of_v(h, j0, e + 3u * THREADS),
+        quad_of_v(h, j0, e + 4u * THREADS),
+        quad_of_v(h, j0, e + 5u * THREADS),
+        quad_of_v(h, j0, e + 6u * THREADS),
+        quad_of_v(h, j0, e + 7u * THREADS),
     );
 }
 
-// e^x for x <= 0 or NaN, to the precision of weights in f16.
-fn weight_of(x: f32) -> f32 {
-    return select(exp2(max(x, -200.0) * 1.442695), x, is_nan(x));
+fn put_quad(first: u32, e: u32, v: vec4<f16>) {
+    if (e < QUADS) {
+        tile[first + e / (HEAD / 4u) * STEP_HEAD + e % (HEAD / 4u)] = v;
+    }
 }
 
-fn is_nothing(top: f32) -> bool {
-    return bitcast<u32>(top) == 0xff800000u;
+fn put_eight(first: u32, e: u32, v: Eight) {
+    put_quad(first, e, v.a);
+    put_quad(first, e + THREADS, v.b);
+    put_quad(first, e + 2u * THREADS, v.c);
+    put_quad(first, e + 3u * THREADS, v.d);
+    put_quad(first, e + 4u * THREADS, v.e);
+    put_quad(first, e + 5u * THREADS, v.f);
+    put_quad(first, e + 6u * THREADS, v.g);
+    put_quad(first, e + 7u * THREADS, v.h);
 }
 
-// Keys that some query of the block sees.
+// Puts the queries where keys and values come later.
+fn put_queries(h: Head, i0: u32, lane: u32) {
+    for (var e = lane; e < ROWS * HEAD / 4u; e += THREADS) {
+        let i = e / (HEAD / 4u);
+        let d = e % (HEAD / 4u);
+        tile[i * STEP_HEAD + d] = quad_of_q(h, i0 + i, d * 4u);
+    }
+}
+
+// Keys that some query of the workgroup sees.
 fn first_key(i0: u32) -> u32 {
     if (LEFT >= 0) {
         return u32(max(i32(i0) - LEFT, 0)) / KEYS * KEYS;
@@ -173,6 +196,122 @@ fn end_key(p: AttentionParams, i0: u32) -> u32 {
         end = min(end, i0 + ROWS + u32(RIGHT));
     }
     return end;
+}
+
+// Whether all queries of the workgroup see all keys from j0 on that are loaded at once, and their scores are products.
+fn sees_all(p: AttentionParams, i0: u32, j0: u32) -> bool {
+    var all = !HAS_MASK && p.cap == 0.0 && j0 + KEYS <= p.keys;
+    if (p.causal != 0u) {
+        all = all && j0 + KEYS <= i0 + 1u;
+    }
+    if (LEFT >= 0) {
+        all = all && i32(i0 + ROWS - 1u) - i32(j0) <= LEFT;
+    }
+    if (RIGHT >= 0) {
+        all = all && i32(j0 + KEYS - 1u) - i32(i0) <= RIGHT;
+    }
+    return all;
+}
+
+// The scores of query i and four keys from j on; minus infinity for keys that take no part.
+fn finished_four(p: AttentionParams, b: u32, h: u32, i: u32, j: u32, products: vec4<f32>) -> vec4<f32> {
+    let places = vec4<u32>(j, j + 1u, j + 2u, j + 3u);
+    var v = products * p.scale;
+    if (p.cap > 0.0) {
+        v = vec4<f32>(capped(p, v.x), capped(p, v.y), capped(p, v.z), capped(p, v.w));
+    }
+    var seen = places < vec4<u32>(p.keys);
+    if (p.causal != 0u) {
+        seen = seen & (places <= vec4<u32>(i));
+    }
+    let ahead = vec4<i32>(places) - vec4<i32>(i32(i));
+    if (LEFT >= 0) {
+        seen = seen & (ahead >= vec4<i32>(-LEFT));
+    }
+    if (RIGHT >= 0) {
+        seen = seen & (ahead <= vec4<i32>(RIGHT));
+    }
+    if (HAS_MASK) {
+        seen = seen & (places < vec4<u32>(p.mask_keys));
+        let row = p.mask_offset + b * p.mask_batch + h * p.mask_head + min(i, p.queries - 1u) * p.mask_query;
+        var added = vec4<f32>();
+        if (seen.x || seen.y || seen.z || seen.w) {
+            added = masked_four(row, j, min(p.keys, p.mask_keys), p.mask_key);
+        }
+        // Only what is hidden behind a number has a bias above 0.
+        v = select(v + added, vec4<f32>(cf(HIDDEN)), vec4<bool>(HIDES) & (added > vec4<f32>(0.0)));
+        seen = seen & (bitcast<vec4<u32>>(added) != vec4<u32>(0xff800000u));
+    }
+    return select(vec4<f32>(cf(0xff800000u)), v, seen);
+}
+
+// Biases of four keys from j on in a line of the mask, of those below the end.
+fn masked_four(row: u32, j: u32, end: u32, step: u32) -> vec4<f32> {
+    if (j + 4u <= end) {
+        return masked_quad(row + j * step, step);
+    }
+    var v = vec4<f32>();
+    for (var c = 0u; c < min(4u, end - min(j, end)); c++) {
+        v[c] = masked(row + (j + c) * step);
+    }
+    return v;
+}
+
+// Puts scores in the place of products where queries may see fewer keys.
+fn finish_scores(p: AttentionParams, b: u32, h: u32, i0: u32, j0: u32, lane: u32) {
+    let row = lane / SHARE;
+    for (var e = 0u; e < OWN; e++) {
+        let quad = lane % SHARE + e * SHARE;
+        let products = tile_scores[row * STEP_SCORES + quad];
+        tile_scores[row * STEP_SCORES + quad] = finished_four(p, b, h, i0 + row, j0 + quad * 4u, products);
+    }
+}
+
+fn is_nothing(top: f32) -> bool {
+    return bitcast<u32>(top) == 0xff800000u;
+}
+
+// e^x or NaN, to the precision of weights in f16.
+fn weight_of(x: f32) -> f32 {
+    return select(exp2(max(x, -200.0) * 1.442695), x, is_nan(x));
+}
+
+struct Weighed {
+    most: f32,
+    sum: f32,
+}
+
+// Stores the weights of a thread's scores, these products times a factor, relative to a reference.
+fn weights_of(lane: u32, factor: f32, top: f32) -> Weighed {
+    let row = lane / SHARE;
+    let base = select(top, 0.0, is_nothing(top));
+    var most = top;
+    var sum = 0.0;
+    for (var e = 0u; e < OWN; e++) {
+        let quad = lane % SHARE + e * SHARE;
+        let v = tile_scores[row * STEP_SCORES + quad] * factor;
+        most = max(most, max(max(v.x, v.y), max(v.z, v.w)));
+        let x = v - vec4<f32>(base);
+        let w = vec4<f32>(weight_of(x.x), weight_of(x.y), weight_of(x.z), weight_of(x.w));
+        sum += (w.x + w.y) + (w.z + w.w);
+        tile_weights[row * STEP_WEIGHTS + quad] = vec4<f16>(w);
+    }
+    return Weighed(most, sum);
+}
+
+// Multiplies the rows of a part of the results by the numbers that threads have found.
+fn rescaled(part: Sums, place: u32, lane: u32) -> Sums {
+    coopStoreT(part, &tile_scores[place], STEP_SCORES);
+    workgroupBarrier();
+    for (var e = lane; e < ROWS * SPLIT * PART / 4u; e += THREADS) {
+        let row = e / (SPLIT * PART / 4u);
+        let at = row * STEP_SCORES + e % (SPLIT * PART / 4u);
+        tile_scores[at] = tile_scores[at] * found[row * SHARE];
+    }
+    workgroupBarrier();
+    let scaled = coopLoadT<Sums>(&tile_scores[place], STEP_SCORES);
+    workgroupBarrier();
+    return scaled;
 }
 
 @compute @workgroup_size(THREADS)
@@ -194,69 +333,86 @@ fn attention_cooperative(
     let h = block / strips % p.q_heads;
     let b = block / strips / p.q_heads;
     let kv = h * p.kv_heads / p.q_heads;
-    let queries = head_of(p.q_offset + b * p.q_batch + h * p.q_head, p.q_position, p.size);
-    let keys = head_of(p.k_offset + b * p.k_batch + kv * p.k_head, p.k_position, p.size);
-    let values = head_of(p.v_offset + b * p.v_batch + kv * p.v_head, p.v_position, p.v_size);
-    let own = subgroup * PART;
+    let of_q = head_of(p.q_offset + b * p.q_batch + h * p.q_head, p.q_position, p.queries, p.size);
+    let of_k = head_of(p.k_offset + b * p.k_batch + kv * p.k_head, p.k_position, p.keys, p.size);
+    let of_v = head_of(p.v_offset + b * p.v_batch + kv * p.v_head, p.v_position, p.keys, p.v_size);
+    // First row of a subgroup, and its place among those that share rows.
+    let own = subgroup / SPLIT * PART;
+    let side = subgroup % SPLIT;
     let first = first_key(i0);
     let end = end_key(p, i0);
-    put_queries(p, queries, i0, lane);
-    var top = cf(0xff800000u);
-    var sum = 0.0;
-    for (var j0 = first; j0 < end; j0 += KEYS) {
-        put_keys(p, keys, j0, lane);
-        workgroupBarrier();
-        var s0: Sums;
-        var s1: Sums;
-        var s2: Sums;
-        var s3: Sums;
-        for (var d = 0u; d < HEAD / 4u; d += PART / 4u) {
-            let a = coopLoadT<PartA>(&tile_q[own * STEP_HEAD + d], STEP_HEAD);
-            s0 = coopMultiplyAdd(a, coopLoad<PartB>(&tile_kv[d], STEP_HEAD), s0);
-            s1 = coopMultiplyAdd(a, coopLoad<PartB>(&tile_kv[PART * STEP_HEAD + d], STEP_HEAD), s1);
-            if (KEYS > 2u * PART) {
-                s2 = coopMultiplyAdd(a, coopLoad<PartB>(&tile_kv[2u * PART * STEP_HEAD % (KEYS * STEP_HEAD) + d], STEP_HEAD), s2);
-                s3 = coopMultiplyAdd(a, coopLoad<PartB>(&tile_kv[3u * PART * STEP_HEAD % (KEYS * STEP_HEAD) + d], STEP_HEAD), s3);
-            }
-        }
-        coopStoreT(s0, &tile_scores[own * STEP_SCORES], STEP_SCORES);
-        coopStoreT(s1, &tile_scores[own * STEP_SCORES + PART / 4u], STEP_SCORES);
-        if (KEYS > 2u * PART) {
-            coopStoreT(s2, &tile_scores[own * STEP_SCORES + 2u * PART / 4u], STEP_SCORES);
-            coopStoreT(s3, &tile_scores[own * STEP_SCORES + 3u * PART / 4u], STEP_SCORES);
-        }
-        workgroupBarrier();
-        var most = top;
-        for (var e = 0u; e < OWN; e++) {
-            let v = finished_four(p, b, h, i0, j0, lane, e);
-            tile_scores[lane / SHARE * STEP_SCORES + lane % SHARE * OWN + e] = v;
-            most = kmax(most, kmax(kmax(v.x, v.y), kmax(v.z, v.w)));
-        }
-        if (!is_nothing(most)) {
-            sum *= weight_of(top - most);
-            for (var e = 0u; e < OWN; e++) {
-                let v = tile_scores[lane / SHARE * STEP_SCORES + lane % SHARE * OWN + e] - vec4<f32>(most);
-                sum += (weight_of(v.x) + weight_of(v.y)) + (weight_of(v.z) + weight_of(v.w));
-            }
-            top = most;
-        }
-    }
-    found_tops[lane] = top;
-    found_sums[lane] = sum;
-    workgroupBarrier();
-    // Maximum and sum of the whole row.
-    for (var t = lane / SHARE * SHARE; t < (lane / SHARE + 1u) * SHARE; t++) {
-        top = kmax(top, found_tops[t]);
-    }
-    sum = 0.0;
-    let nothing = is_nothing(top);
-    if (!nothing) {
-        for (var t = lane / SHARE * SHARE; t < (lane / SHARE + 1u) * SHARE; t++) {
-            sum += found_sums[t] * weight_of(found_tops[t] - top);
-        }
+    put_queries(of_q, i0, lane);
+    if (lane == 0u) {
+        grown = 0u;
+        filled = 0u;
     }
     workgroupBarrier();
-    found_sums[lane] = sum;
+    var q0: PartA;
+    var q1: PartA;
+    var q2: PartA;
+    var q3: PartA;
+    var q4: PartA;
+    var q5: PartA;
+    var q6: PartA;
+    var q7: PartA;
+    var q8: PartA;
+    var q9: PartA;
+    var q10: PartA;
+    var q11: PartA;
+    var q12: PartA;
+    var q13: PartA;
+    var q14: PartA;
+    var q15: PartA;
+    q0 = coopLoadT<PartA>(&tile[own * STEP_HEAD], STEP_HEAD);
+    if (HEAD > 1u * PART) {
+        q1 = coopLoadT<PartA>(&tile[own * STEP_HEAD + PART / 4u], STEP_HEAD);
+    }
+    if (HEAD > 2u * PART) {
+        q2 = coopLoadT<PartA>(&tile[own * STEP_HEAD + 2u * PART / 4u], STEP_HEAD);
+    }
+    if (HEAD > 3u * PART) {
+        q3 = coopLoadT<PartA>(&tile[own * STEP_HEAD + 3u * PART / 4u], STEP_HEAD);
+    }
+    if (HEAD > 4u * PART) {
+        q4 = coopLoadT<PartA>(&tile[own * STEP_HEAD + 4u * PART / 4u], STEP_HEAD);
+    }
+    if (HEAD > 5u * PART) {
+        q5 = coopLoadT<PartA>(&tile[own * STEP_HEAD + 5u * PART / 4u], STEP_HEAD);
+    }
+    if (HEAD > 6u * PART) {
+        q6 = coopLoadT<PartA>(&tile[own * STEP_HEAD + 6u * PART / 4u], STEP_HEAD);
+    }
+    if (HEAD > 7u * PART) {
+        q7 = coopLoadT<PartA>(&tile[own * STEP_HEAD + 7u * PART / 4u], STEP_HEAD);
+    }
+    if (HEAD > 8u * PART) {
+        q8 = coopLoadT<PartA>(&tile[own * STEP_HEAD + 8u * PART / 4u], STEP_HEAD);
+    }
+    if (HEAD > 9u * PART) {
+        q9 = coopLoadT<PartA>(&tile[own * STEP_HEAD + 9u * PART / 4u], STEP_HEAD);
+    }
+    if (HEAD > 10u * PART) {
+        q10 = coopLoadT<PartA>(&tile[own * STEP_HEAD + 10u * PART / 4u], STEP_HEAD);
+    }
+    if (HEAD > 11u * PART) {
+        q11 = coopLoadT<PartA>(&tile[own * STEP_HEAD + 11u * PART / 4u], STEP_HEAD);
+    }
+    if (HEAD > 12u * PART) {
+        q12 = coopLoadT<PartA>(&tile[own * STEP_HEAD + 12u * PART / 4u], STEP_HEAD);
+    }
+    if (HEAD > 13u * PART) {
+        q13 = coopLoadT<PartA>(&tile[own * STEP_HEAD + 13u * PART / 4u], STEP_HEAD);
+    }
+    if (HEAD > 14u * PART) {
+        q14 = coopLoadT<PartA>(&tile[own * STEP_HEAD + 14u * PART / 4u], STEP_HEAD);
+    }
+    if (HEAD > 15u * PART) {
+        q15 = coopLoadT<PartA>(&tile[own * STEP_HEAD + 15u * PART / 4u], STEP_HEAD);
+    }
+    workgroupBarrier();
+    for (var e = lane; e < QUADS; e += 8u * THREADS) {
+        put_eight(0u, e, eight_of_k(of_k, first, e));
+    }
     var o0: Sums;
     var o1: Sums;
     var o2: Sums;
@@ -265,106 +421,260 @@ fn attention_cooperative(
     var o5: Sums;
     var o6: Sums;
     var o7: Sums;
-    var o8: Sums;
-    var o9: Sums;
-    var o10: Sums;
-    var o11: Sums;
-    var o12: Sums;
-    var o13: Sums;
-    var o14: Sums;
-    var o15: Sums;
+    // The reference of this row, and the sum of the weights that this thread has found.
+    var top = cf(0xff800000u);
+    var sum = 0.0;
+    workgroupBarrier();
     for (var j0 = first; j0 < end; j0 += KEYS) {
-        put_keys(p, keys, j0, lane);
-        workgroupBarrier();
-        var s0: Sums;
-        var s1: Sums;
-        var s2: Sums;
-        var s3: Sums;
-        for (var d = 0u; d < HEAD / 4u; d += PART / 4u) {
-            let a = coopLoadT<PartA>(&tile_q[own * STEP_HEAD + d], STEP_HEAD);
-            s0 = coopMultiplyAdd(a, coopLoad<PartB>(&tile_kv[d], STEP_HEAD), s0);
-            s1 = coopMultiplyAdd(a, coopLoad<PartB>(&tile_kv[PART * STEP_HEAD + d], STEP_HEAD), s1);
-            if (KEYS > 2u * PART) {
-                s2 = coopMultiplyAdd(a, coopLoad<PartB>(&tile_kv[2u * PART * STEP_HEAD % (KEYS * STEP_HEAD) + d], STEP_HEAD), s2);
-                s3 = coopMultiplyAdd(a, coopLoad<PartB>(&tile_kv[3u * PART * STEP_HEAD % (KEYS * STEP_HEAD) + d], STEP_HEAD), s3);
+        for (var f = 0u; f < FRAGMENTS; f += 2u) {
+            let column = (side * FRAGMENTS + f) * PART;
+            let line = column * STEP_HEAD;
+            let other = line + PART * STEP_HEAD;
+            var s: Sums;
+            var t: Sums;
+            s = coopMultiplyAdd(q0, coopLoad<PartB>(&tile[line], STEP_HEAD), s);
+            if (FRAGMENTS > 1u) {
+                t = coopMultiplyAdd(q0, coopLoad<PartB>(&tile[other], STEP_HEAD), t);
             }
-        }
-        coopStoreT(s0, &tile_scores[own * STEP_SCORES], STEP_SCORES);
-        coopStoreT(s1, &tile_scores[own * STEP_SCORES + PART / 4u], STEP_SCORES);
-        if (KEYS > 2u * PART) {
-            coopStoreT(s2, &tile_scores[own * STEP_SCORES + 2u * PART / 4u], STEP_SCORES);
-            coopStoreT(s3, &tile_scores[own * STEP_SCORES + 3u * PART / 4u], STEP_SCORES);
-        }
-        workgroupBarrier();
-        for (var e = 0u; e < OWN; e++) {
-            let v = finished_four(p, b, h, i0, j0, lane, e) - vec4<f32>(top);
-            var w = vec4<f32>();
-            if (!nothing) {
-                w = vec4<f32>(weight_of(v.x), weight_of(v.y), weight_of(v.z), weight_of(v.w));
+            if (HEAD > 1u * PART) {
+                s = coopMultiplyAdd(q1, coopLoad<PartB>(&tile[line + PART / 4u], STEP_HEAD), s);
+                if (FRAGMENTS > 1u) {
+                    t = coopMultiplyAdd(q1, coopLoad<PartB>(&tile[other + PART / 4u], STEP_HEAD), t);
+                }
             }
-            tile_weights[lane / SHARE * STEP_WEIGHTS + lane % SHARE * OWN + e] = vec4<f16>(w);
-        }
-        put_values(p, values, j0, lane);
-        workgroupBarrier();
-        for (var k = 0u; k < KEYS; k += PART) {
-            let a = coopLoadT<PartA>(&tile_weights[own * STEP_WEIGHTS + k / 4u], STEP_WEIGHTS);
-            let line = k * STEP_HEAD;
-            o0 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile_kv[line], STEP_HEAD), o0);
-            o1 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile_kv[line + 1u * PART / 4u], STEP_HEAD), o1);
-            o2 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile_kv[line + 2u * PART / 4u], STEP_HEAD), o2);
-            o3 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile_kv[line + 3u * PART / 4u], STEP_HEAD), o3);
+            if (HEAD > 2u * PART) {
+                s = coopMultiplyAdd(q2, coopLoad<PartB>(&tile[line + 2u * PART / 4u], STEP_HEAD), s);
+                if (FRAGMENTS > 1u) {
+                    t = coopMultiplyAdd(q2, coopLoad<PartB>(&tile[other + 2u * PART / 4u], STEP_HEAD), t);
+                }
+            }
+            if (HEAD > 3u * PART) {
+                s = coopMultiplyAdd(q3, coopLoad<PartB>(&tile[line + 3u * PART / 4u], STEP_HEAD), s);
+                if (FRAGMENTS > 1u) {
+                    t = coopMultiplyAdd(q3, coopLoad<PartB>(&tile[other + 3u * PART / 4u], STEP_HEAD), t);
+                }
+            }
             if (HEAD > 4u * PART) {
-                o4 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile_kv[line + 4u * PART / 4u], STEP_HEAD), o4);
-                o5 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile_kv[line + 5u * PART / 4u], STEP_HEAD), o5);
-                o6 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile_kv[line + 6u * PART / 4u], STEP_HEAD), o6);
-                o7 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile_kv[line + 7u * PART / 4u], STEP_HEAD), o7);
+                s = coopMultiplyAdd(q4, coopLoad<PartB>(&tile[line + 4u * PART / 4u], STEP_HEAD), s);
+                if (FRAGMENTS > 1u) {
+                    t = coopMultiplyAdd(q4, coopLoad<PartB>(&tile[other + 4u * PART / 4u], STEP_HEAD), t);
+                }
+            }
+            if (HEAD > 5u * PART) {
+                s = coopMultiplyAdd(q5, coopLoad<PartB>(&tile[line + 5u * PART / 4u], STEP_HEAD), s);
+                if (FRAGMENTS > 1u) {
+                    t = coopMultiplyAdd(q5, coopLoad<PartB>(&tile[other + 5u * PART / 4u], STEP_HEAD), t);
+                }
+            }
+            if (HEAD > 6u * PART) {
+                s = coopMultiplyAdd(q6, coopLoad<PartB>(&tile[line + 6u * PART / 4u], STEP_HEAD), s);
+                if (FRAGMENTS > 1u) {
+                    t = coopMultiplyAdd(q6, coopLoad<PartB>(&tile[other + 6u * PART / 4u], STEP_HEAD), t);
+                }
+            }
+            if (HEAD > 7u * PART) {
+                s = coopMultiplyAdd(q7, coopLoad<PartB>(&tile[line + 7u * PART / 4u], STEP_HEAD), s);
+                if (FRAGMENTS > 1u) {
+                    t = coopMultiplyAdd(q7, coopLoad<PartB>(&tile[other + 7u * PART / 4u], STEP_HEAD), t);
+                }
             }
             if (HEAD > 8u * PART) {
-                o8 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile_kv[line + 8u * PART / 4u], STEP_HEAD), o8);
-                o9 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile_kv[line + 9u * PART / 4u], STEP_HEAD), o9);
-                o10 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile_kv[line + 10u * PART / 4u], STEP_HEAD), o10);
-                o11 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile_kv[line + 11u * PART / 4u], STEP_HEAD), o11);
-                o12 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile_kv[line + 12u * PART / 4u], STEP_HEAD), o12);
-                o13 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile_kv[line + 13u * PART / 4u], STEP_HEAD), o13);
-                o14 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile_kv[line + 14u * PART / 4u], STEP_HEAD), o14);
-                o15 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile_kv[line + 15u * PART / 4u], STEP_HEAD), o15);
+                s = coopMultiplyAdd(q8, coopLoad<PartB>(&tile[line + 8u * PART / 4u], STEP_HEAD), s);
+                if (FRAGMENTS > 1u) {
+                    t = coopMultiplyAdd(q8, coopLoad<PartB>(&tile[other + 8u * PART / 4u], STEP_HEAD), t);
+                }
+            }
+            if (HEAD > 9u * PART) {
+                s = coopMultiplyAdd(q9, coopLoad<PartB>(&tile[line + 9u * PART / 4u], STEP_HEAD), s);
+                if (FRAGMENTS > 1u) {
+                    t = coopMultiplyAdd(q9, coopLoad<PartB>(&tile[other + 9u * PART / 4u], STEP_HEAD), t);
+                }
+            }
+            if (HEAD > 10u * PART) {
+                s = coopMultiplyAdd(q10, coopLoad<PartB>(&tile[line + 10u * PART / 4u], STEP_HEAD), s);
+                if (FRAGMENTS > 1u) {
+                    t = coopMultiplyAdd(q10, coopLoad<PartB>(&tile[other + 10u * PART / 4u], STEP_HEAD), t);
+                }
+            }
+            if (HEAD > 11u * PART) {
+                s = coopMultiplyAdd(q11, coopLoad<PartB>(&tile[line + 11u * PART / 4u], STEP_HEAD), s);
+                if (FRAGMENTS > 1u) {
+                    t = coopMultiplyAdd(q11, coopLoad<PartB>(&tile[other + 11u * PART / 4u], STEP_HEAD), t);
+                }
+            }
+            if (HEAD > 12u * PART) {
+                s = coopMultiplyAdd(q12, coopLoad<PartB>(&tile[line + 12u * PART / 4u], STEP_HEAD), s);
+                if (FRAGMENTS > 1u) {
+                    t = coopMultiplyAdd(q12, coopLoad<PartB>(&tile[other + 12u * PART / 4u], STEP_HEAD), t);
+                }
+            }
+            if (HEAD > 13u * PART) {
+                s = coopMultiplyAdd(q13, coopLoad<PartB>(&tile[line + 13u * PART / 4u], STEP_HEAD), s);
+                if (FRAGMENTS > 1u) {
+                    t = coopMultiplyAdd(q13, coopLoad<PartB>(&tile[other + 13u * PART / 4u], STEP_HEAD), t);
+                }
+            }
+            if (HEAD > 14u * PART) {
+                s = coopMultiplyAdd(q14, coopLoad<PartB>(&tile[line + 14u * PART / 4u], STEP_HEAD), s);
+                if (FRAGMENTS > 1u) {
+                    t = coopMultiplyAdd(q14, coopLoad<PartB>(&tile[other + 14u * PART / 4u], STEP_HEAD), t);
+                }
+            }
+            if (HEAD > 15u * PART) {
+                s = coopMultiplyAdd(q15, coopLoad<PartB>(&tile[line + 15u * PART / 4u], STEP_HEAD), s);
+                if (FRAGMENTS > 1u) {
+                    t = coopMultiplyAdd(q15, coopLoad<PartB>(&tile[other + 15u * PART / 4u], STEP_HEAD), t);
+                }
+            }
+            coopStoreT(s, &tile_scores[own * STEP_SCORES + column / 4u], STEP_SCORES);
+            if (FRAGMENTS > 1u) {
+                coopStoreT(t, &tile_scores[own * STEP_SCORES + column / 4u + PART / 4u], STEP_SCORES);
             }
         }
         workgroupBarrier();
+        // The next tiles are on their way while weights are computed.
+        let next = j0 + KEYS;
+        let more_v = eight_of_v(of_v, j0, lane);
+        var more_k = Eight();
+        if (next < end) {
+            more_k = eight_of_k(of_k, next, lane);
+        }
+        var factor = p.scale;
+        if (!sees_all(p, i0, j0)) {
+            finish_scores(p, b, h, i0, j0, lane);
+            factor = 1.0;
+        }
+        let weighed = weights_of(lane, factor, top);
+        if (!is_nothing(weighed.most) && (is_nothing(top) || weighed.most > top + GROWTH)) {
+            grown = 1u;
+            if (!is_nothing(top)) {
+                filled = 1u;
+            }
+        }
+        put_eight(VALUES, lane, more_v);
+        for (var e = lane + 8u * THREADS; e < QUADS; e += 8u * THREADS) {
+            put_eight(VALUES, e, eight_of_v(of_v, j0, e));
+        }
+        if (next < end) {
+            put_eight(0u, lane, more_k);
+            for (var e = lane + 8u * THREADS; e < QUADS; e += 8u * THREADS) {
+                put_eight(0u, e, eight_of_k(of_k, next, e));
+            }
+        }
+        var added = weighed.sum;
+        if (workgroupUniformLoad(&grown) != 0u) {
+            found[lane] = weighed.most;
+            workgroupBarrier();
+            var raised = top;
+            for (var t = lane / SHARE * SHARE; t < (lane / SHARE + 1u) * SHARE; t++) {
+                raised = kmax(raised, found[t]);
+            }
+            // Sums that are not multiplied below keep their reference.
+            if (!is_nothing(top) && !(raised > top + GROWTH)) {
+                raised = top;
+            }
+            added = weights_of(lane, factor, raised).sum;
+            var shrunk = 0.0;
+            if (!is_nothing(top)) {
+                shrunk = weight_of(top - raised);
+            }
+            sum *= shrunk;
+            top = raised;
+            if (workgroupUniformLoad(&filled) != 0u) {
+                found[lane] = shrunk;
+                workgroupBarrier();
+                let place = own * STEP_SCORES + side * PART / 4u;
+                o0 = rescaled(o0, place, lane);
+                if (HEAD > 1u * SPLIT * PART) {
+                    o1 = rescaled(o1, place, lane);
+                }
+                if (HEAD > 2u * SPLIT * PART) {
+                    o2 = rescaled(o2, place, lane);
+                }
+                if (HEAD > 3u * SPLIT * PART) {
+                    o3 = rescaled(o3, place, lane);
+                }
+                if (HEAD > 4u * SPLIT * PART) {
+                    o4 = rescaled(o4, place, lane);
+                }
+                if (HEAD > 5u * SPLIT * PART) {
+                    o5 = rescaled(o5, place, lane);
+                }
+                if (HEAD > 6u * SPLIT * PART) {
+                    o6 = rescaled(o6, place, lane);
+                }
+                if (HEAD > 7u * SPLIT * PART) {
+                    o7 = rescaled(o7, place, lane);
+                }
+            }
+            workgroupBarrier();
+            if (lane == 0u) {
+                grown = 0u;
+                filled = 0u;
+            }
+        }
+        sum += added;
+        for (var k = 0u; k < KEYS; k += PART) {
+            let a = coopLoadT<PartA>(&tile_weights[own * STEP_WEIGHTS + k / 4u], STEP_WEIGHTS);
+            let line = VALUES + k * STEP_HEAD + side * (HEAD / SPLIT / 4u);
+            o0 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile[line], STEP_HEAD), o0);
+            if (HEAD > 1u * SPLIT * PART) {
+                o1 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile[line + PART / 4u], STEP_HEAD), o1);
+            }
+            if (HEAD > 2u * SPLIT * PART) {
+                o2 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile[line + 2u * PART / 4u], STEP_HEAD), o2);
+            }
+            if (HEAD > 3u * SPLIT * PART) {
+                o3 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile[line + 3u * PART / 4u], STEP_HEAD), o3);
+            }
+            if (HEAD > 4u * SPLIT * PART) {
+                o4 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile[line + 4u * PART / 4u], STEP_HEAD), o4);
+            }
+            if (HEAD > 5u * SPLIT * PART) {
+                o5 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile[line + 5u * PART / 4u], STEP_HEAD), o5);
+            }
+            if (HEAD > 6u * SPLIT * PART) {
+                o6 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile[line + 6u * PART / 4u], STEP_HEAD), o6);
+            }
+            if (HEAD > 7u * SPLIT * PART) {
+                o7 = coopMultiplyAdd(a, coopLoadT<PartB>(&tile[line + 7u * PART / 4u], STEP_HEAD), o7);
+            }
+        }
+    }
+    // The sum of weights of the whole row.
+    workgroupBarrier();
+    found[lane] = sum;
+    workgroupBarrier();
+    sum = 0.0;
+    for (var t = lane / SHARE * SHARE; t < (lane / SHARE + 1u) * SHARE; t++) {
+        sum += found[t];
     }
     workgroupBarrier();
-    for (var g = 0u; g < HEAD / PART / 2u; g++) {
-        var left = o0;
-        var right = o1;
+    found[lane] = sum;
+    for (var g = 0u; g < HEAD / PART / SPLIT; g++) {
+        var part = o0;
         if (g == 1u) {
-            left = o2;
-            right = o3;
+            part = o1;
         } else if (g == 2u) {
-            left = o4;
-            right = o5;
+            part = o2;
         } else if (g == 3u) {
-            left = o6;
-            right = o7;
+            part = o3;
         } else if (g == 4u) {
-            left = o8;
-            right = o9;
+            part = o4;
         } else if (g == 5u) {
-            left = o10;
-            right = o11;
+            part = o5;
         } else if (g == 6u) {
-            left = o12;
-            right = o13;
+            part = o6;
         } else if (g == 7u) {
-            left = o14;
-            right = o15;
+            part = o7;
         }
-        coopStoreT(left, &tile_scores[own * STEP_SCORES], STEP_SCORES);
-        coopStoreT(right, &tile_scores[own * STEP_SCORES + PART / 4u], STEP_SCORES);
+        coopStoreT(part, &tile_scores[own * STEP_SCORES + side * PART / 4u], STEP_SCORES);
         workgroupBarrier();
-        for (var e = lane; e < ROWS * PART / 2u; e += THREADS) {
-            let row = e / (PART / 2u);
-            let quad = e % (PART / 2u);
-            finish_results(p, b, h, i0 + row, (g * 2u * PART) + quad * 4u, tile_scores[row * STEP_SCORES + quad], found_sums[row * SHARE]);
+        for (var e = lane; e < ROWS * SPLIT * PART / 4u; e += THREADS) {
+            let row = e / (SPLIT * PART / 4u);
+            let quad = e % (SPLIT * PART / 4u);
+            let d = quad / (PART / 4u) * (HEAD / SPLIT) + g * PART + quad % (PART / 4u) * 4u;
+            finish_results(p, b, h, i0 + row, d, tile_scores[row * STEP_SCORES + quad], found[row * SHARE]);
         }
         workgroupBarrier();
     }
@@ -400,6 +710,10 @@ const SUBGROUPS: u32 = 4u;
 const HEAD: u32 = 64u;
 
 const KEYS: u32 = 64u;
+
+const SPLIT: u32 = 1u;
+
+const HAS_MASK: bool = false;
 
 alias PartA = coop_mat16x16<f16, A>;
 
@@ -441,8 +755,12 @@ fn x2(at: u32) -> f32 {
     return 0.0;
 }
 
-fn bias(p: AttentionParams, b: u32, h: u32, i: u32, j: u32) -> f32 {
+fn masked(at: u32) -> f32 {
     return 0.0;
+}
+
+fn masked_quad(at: u32, step: u32) -> vec4<f32> {
+    return vec4<f32>();
 }
 
 fn capped(p: AttentionParams, x: f32) -> f32 {
@@ -464,10 +782,6 @@ fn cf(bits: u32) -> f32 {
 }
 
 fn is_nan(x: f32) -> bool {
-    return false;
-}
-
-fn is_inf(x: f32) -> bool {
     return false;
 }
 

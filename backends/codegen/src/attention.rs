@@ -9,7 +9,8 @@ use crate::{Body, Entry, Grid, Kernel, Launch, Views};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 
-const MASK: usize = 3;
+/// The input with biases of scores.
+pub const MASK: usize = 3;
 const PAST: usize = 4;
 const NONPAD: usize = 6;
 

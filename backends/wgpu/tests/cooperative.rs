@@ -132,6 +132,8 @@ fn attention_of_all_keys() {
     attention(Attrs::new(), [1, 1], [33, 50], [99, 101], None);
     attention(Attrs::new(), [1, 1], [1, 1], [128, 64], None);
     attention(Attrs::new().with("softcap", 2.0), [4, 2], [40, 33], [8, 8], None);
+    // Scores far apart, so that the references of weights are raised again and again.
+    attention(Attrs::new().with("scale", 3.0), [2, 2], [40, 150], [16, 24], None);
     let flat = Attrs::new().with("q_heads", 4i64).with("kv_heads", 2i64);
     attention(flat, [4, 2], [37, 45], [32, 30], None);
 }

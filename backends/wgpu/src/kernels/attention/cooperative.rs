@@ -2,7 +2,7 @@
 
 use crate::kernels::cooperative::{part_and_lanes, part_types};
 use kiln_backend::{BackendError, Tactic};
-use kiln_codegen::attention::{Problem, body, unmoved};
+use kiln_codegen::attention::{MASK, Problem, body, hidden_score, unmoved};
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
 use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
 use kiln_ir::DType;
@@ -24,11 +24,15 @@ pub const KERNELS: &[Kernel] = &[Kernel {
 const PAST: usize = 4;
 const NONPAD: usize = 6;
 
-/// Parts of a head that a subgroup can keep.
-const PARTS: usize = 16;
+/// Parts of the results that a subgroup can keep, and parts of queries.
+const RESULTS: usize = 8;
+const QUERIES: usize = 16;
 
-/// Components that heads are filled up to.
-const HEADS: [usize; 3] = [64, 128, 256];
+/// Subgroups of a workgroup.
+const SUBGROUPS: usize = 4;
+
+/// Subgroups that share rows, and parts of keys that are loaded at once; those with most rows first.
+const STRIPS: &[(usize, usize)] = &[(1, 4), (1, 2), (2, 2)];
 
 /// The part of the queries that one workgroup has.
 #[derive(Clone, Copy)]
@@ -37,59 +41,71 @@ struct Strip {
     part: usize,
     /// Threads of a subgroup.
     lanes: usize,
-    /// Components of a head, those that are none too.
+    /// Components of a head, with those that fill it up to whole parts.
     head: usize,
+    /// Subgroups that share the columns of rows.
+    split: usize,
+    /// Keys that are loaded at once.
+    keys: usize,
 }
 
 impl Strip {
-    /// Subgroups of the workgroup, each of which has as many queries as a part has rows.
-    fn subgroups(&self) -> usize {
-        if self.head > 128 { 2 } else { 4 }
+    /// The strips for heads of so many components, on a device with such parts and subgroups.
+    fn all(part: usize, lanes: usize, size: usize) -> impl Iterator<Item = Strip> {
+        let of = move |&(split, keys): &(usize, usize)| {
+            let head = size.max(1).next_multiple_of(part * split);
+            Strip { part, lanes, head, split, keys: keys * part }
+        };
+        STRIPS.iter().map(of).filter(Strip::is_possible)
+    }
+
+    /// Whether registers have the results, and the threads of a workgroup share rows and scores evenly.
+    fn is_possible(&self) -> bool {
+        self.lanes > 0
+            && self.lanes.is_multiple_of(self.part)
+            && self.head <= RESULTS * self.part * self.split
+            && self.head <= QUERIES * self.part
+            && self.rows() <= 2 * self.keys
+            && (self.keys * self.rows()).is_multiple_of(4 * self.threads())
     }
 
     fn rows(&self) -> usize {
-        self.subgroups() * self.part
+        SUBGROUPS / self.split * self.part
     }
 
     fn threads(&self) -> usize {
-        self.subgroups() * self.lanes
-    }
-
-    /// Keys that are loaded at once.
-    fn keys(&self) -> usize {
-        if self.head > 64 { 2 * self.part } else { 4 * self.part }
+        SUBGROUPS * self.lanes
     }
 
     /// Bytes of workgroup memory.
     fn memory(&self) -> usize {
-        let lines = (self.rows() + self.keys()) * (self.head + 8) * 2;
-        let scores = self.rows() * ((self.keys() + 4) * 4 + (self.keys() + 8) * 2);
-        lines + scores + self.threads() * 8
+        let lines = 2 * self.keys * (self.head + 8) * 2;
+        let scores = self.rows() * (self.keys + 8) * (4 + 2);
+        lines + scores + self.threads() * 4 + 8
     }
 
-    /// Iterations of a thread for each key that is loaded at once, in both passes.
+    /// Iterations of a thread for the keys that are loaded at once.
     fn cost(&self) -> usize {
-        let loads = self.keys() * self.head / 4 / self.threads() + 2;
-        let own = self.keys() * self.part / 4 / self.lanes + 2;
-        3 * loads + 3 * own + 2 * self.head / self.part + self.keys() / self.part + 8
+        let quads = self.keys * self.head / 4;
+        let loads = 4 * quads.div_ceil(8 * self.threads()) + 64;
+        let own = self.keys * self.rows() / 4 / self.threads();
+        let rows = self.threads() / self.rows() + RESULTS * (self.lanes * self.part).div_ceil(4);
+        loads + 6 * own + rows + 2 * self.keys / self.part
     }
 
     fn tactic(&self) -> Tactic {
-        let (head, part, lanes) = (self.head as i64, self.part as i64, self.lanes as i64);
-        Tactic::plain(NAME).with("head", head).with("part", part).with("lanes", lanes)
+        let numbers = [("part", self.part), ("lanes", self.lanes), ("head", self.head), ("keys", self.keys)];
+        let named = numbers.into_iter().fold(Tactic::plain(NAME), |t, (name, n)| t.with(name, n as i64));
+        named.with("split", self.split as i64)
     }
 
     /// The strip that a tactic names.
     fn of(t: &Tactic) -> Result<Strip, BackendError> {
         let param = |name| t.params.get(name).map_or(0, |&v| v.clamp(0, 1 << 10) as usize);
-        let strip = Strip { part: param("part"), lanes: param("lanes"), head: param("head") };
-        let fits = [8, 16].contains(&strip.part) && HEADS.contains(&strip.head) && strip.shares();
-        if fits { Ok(strip) } else { unsupported(format!("{}: no such strip", t.id())) }
-    }
-
-    /// Whether the threads of a subgroup can share the rows of a part.
-    fn shares(&self) -> bool {
-        self.lanes > 0 && self.lanes.is_multiple_of(self.part) && self.keys() * self.part >= 4 * self.lanes
+        let (part, lanes, head) = (param("part"), param("lanes"), param("head"));
+        let named = |s: &Strip| s.tactic().params == t.params;
+        let found = [8, 16].contains(&part).then(|| Strip::all(part, lanes, head).find(named)).flatten();
+        found.map_or_else(|| unsupported(format!("{}: no such strip", t.id())), Ok)
     }
 }
 
@@ -111,16 +127,15 @@ impl Sizes {
         Some(Sizes { batch, heads, queries, keys, size: *size.max(v_size) })
     }
 
-    /// Estimated time: three products, and two powers a score.
+    /// Estimated time: two products, and a power a score.
     fn estimate_ns(&self, s: &Strip, causal: bool, software: bool) -> f64 {
         let strips = self.queries.div_ceil(s.rows()) * self.batch * self.heads;
-        let scores = (strips * s.rows() * self.keys.next_multiple_of(s.keys())) as f64;
+        let scores = (strips * s.rows() * self.keys.next_multiple_of(s.keys)) as f64;
         let seen = if causal { 0.5 } else { 1.0 };
         let idle = (256.0 / strips.max(1) as f64).max(1.0);
         let each = match software {
-            true => 3.0 * s.head as f64 * 0.6 + 40.0,
-            // Fitted to three shapes on an H200.
-            false => (s.head as f64 * 0.00033 + 0.011) * idle,
+            true => 2.0 * s.head as f64 * 0.6 + 30.0,
+            false => (s.head as f64 * 0.00003 + 0.002) * idle,
         };
         1000.0 + scores * seen * each
     }
@@ -143,32 +158,43 @@ fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
         return unsupported("heads of unknown size by cooperative matrices");
     };
     let number = |name| site.target.numbers.get(name).map_or(0, |&n| n as usize);
-    let mut strips = HEADS.iter().map(|&head| Strip { part, lanes, head });
-    let fits = |s: &Strip| {
-        s.head >= sizes.size
-            && s.head <= PARTS * part
-            && s.shares()
-            && s.threads() <= number("workgroup_threads")
-            && s.memory() <= number("shared_memory")
+    let fits =
+        |s: &Strip| s.threads() <= number("workgroup_threads") && s.memory() <= number("shared_memory");
+    let (causal, software) = (attrs.bool("causal").map_err(op_error)?, site.target.has("software"));
+    let tactic = |s: Strip| {
+        let estimate_ns = Some(sizes.estimate_ns(&s, causal, software));
+        Tactic { leaves_unread: true, estimate_ns, ..s.tactic() }
     };
-    let Some(strip) = strips.find(fits) else {
-        return unsupported(format!("heads of {} components by cooperative matrices", sizes.size));
-    };
-    let causal = attrs.bool("causal").map_err(op_error)?;
-    let estimate_ns = Some(sizes.estimate_ns(&strip, causal, site.target.has("software")));
-    Ok(vec![Tactic { leaves_unread: true, estimate_ns, ..strip.tactic() }])
+    let strips: Vec<Strip> = Strip::all(part, lanes, sizes.size).filter(fits).collect();
+    // Rows are shared only where none of fewer subgroups fit.
+    let least = strips.iter().map(|s| s.split).min();
+    let found: Vec<Tactic> = strips.into_iter().filter(|s| Some(s.split) == least).map(tactic).collect();
+    match found.is_empty() {
+        true => unsupported(format!("heads of {} components by cooperative matrices", sizes.size)),
+        false => Ok(found),
+    }
 }
 
 fn source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
     let s = Strip::of(t)?;
     let number = |name: &str, n: usize| site.constant(name, "u32", format_args!("{n}u"));
     let hooks = body(site)?;
+    let quad = match (site.dtype(MASK), hidden_score(site)?) {
+        (Some(DType::Bool), hidden) => {
+            let bits = if hidden.is_some() { "0x7f800000u" } else { "0xff800000u" };
+            format!("select(vec4<f32>(cf({bits})), vec4<f32>(), fx3(at, step))")
+        }
+        (Some(_), _) => "fx3(at, step)".to_owned(),
+        (None, _) => "vec4<f32>()".to_owned(),
+    };
     let code = number("PART", s.part)
         + &number("LANES", s.lanes)
-        + &number("SUBGROUPS", s.subgroups())
+        + &number("SUBGROUPS", SUBGROUPS)
+        + &number("SPLIT", s.split)
         + &number("HEAD", s.head)
-        + &number("KEYS", s.keys())
-        + &part_types(site, s.part);
+        + &number("KEYS", s.keys)
+        + &part_types(site, s.part)
+        + &site.function("masked_quad", &[("at", "u32"), ("step", "u32")], "vec4<f32>", &quad);
     Ok(Body {
         files: vec!["attention/cooperative", "attention/attention"],
         entries: vec![Entry::blocks("attention_cooperative", s.threads() as u32)],
@@ -180,7 +206,7 @@ fn source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (p, s) = (Problem::of(cx)?, Strip::of(cx.tactic)?);
-    let longest = p.keys.div_ceil(s.keys()).saturating_mul(s.cost()) + 2 * s.head;
+    let longest = p.keys.div_ceil(s.keys).saturating_mul(s.cost()) + 4 * s.head + 512;
     if longest > cx.rounds {
         return unsupported(format!(
             "{} keys: loops of {longest} iterations, {} are possible",
