@@ -19,12 +19,31 @@ struct Tile {
     // Whether lines of weights, and channels of the group, begin with whole quads of their tensors.
     whole_a: bool,
     whole_b: bool,
+    // Start of the first of this thread's four windows, where it has the same ones at all taps, and whether the next three
+    // follow it side by side.
+    start: vec4<i32>,
+    side_by_side: bool,
 }
 
-// Starts of the windows of the columns, and distances of the tile's taps from them; the last number is the channel.
-var<workgroup> column_starts: array<vec3<i32>, TILE_N>;
+// Starts of the windows of the columns, and distances of the tile's taps from them: along three axes, and among the elements of
+// the image. Windows and taps that are none are OUTSIDE.
+var<workgroup> column_starts: array<vec4<i32>, TILE_N>;
 
 var<workgroup> tap_steps: array<vec4<i32>, TILE_K>;
+
+const OUTSIDE: vec4<i32> = vec4<i32>(-0x40000000, 0, 0, 0);
+
+// A position with its place among the elements of a channel, `unit` elements apart.
+fn with_place(p: vec3<i32>, size: vec3<i32>, unit: u32) -> vec4<i32> {
+    return vec4<i32>(p, ((p.x * size.y + p.y) * size.z + p.z) * i32(unit));
+}
+
+fn column_start(w: Windows, j: u32, columns: u32, unit: u32) -> vec4<i32> {
+    if (j >= columns) {
+        return OUTSIDE;
+    }
+    return with_place(window_start(w, unflatten(j, w.output)), w.input, unit);
+}
 
 fn start_tile(block: u32, lane: u32) -> Tile {
     let p = windows_params();
@@ -34,9 +53,13 @@ fn start_tile(block: u32, lane: u32) -> Tile {
     let down = (shape.rows + TILE_M - 1u) / TILE_M;
     let j0 = block % across * TILE_N;
     let part = part_of(p, shape, block / across / down);
+    let unit = select(1u, p.channels, LAST);
     for (var c = lane; c < TILE_N; c += THREADS) {
-        column_starts[c] = window_start(w, unflatten(min(j0 + c, shape.columns - 1u), w.output));
+        column_starts[c] = column_start(w, j0 + c, shape.columns, unit);
     }
+    let own = j0 + lane % RUN_B * 4u;
+    let start = column_start(w, own, shape.columns, unit);
+    let last = column_start(w, own + 3u, shape.columns, unit);
     return Tile(
         shape,
         part,
@@ -51,13 +74,21 @@ fn start_tile(block: u32, lane: u32) -> Tile {
         j0,
         WHOLE_A && ((part.weights | shape.depth) & 3u) == 0u,
         WHOLE_B && ((part.source | p.channels | p.group_channels) & 3u) == 0u,
+        start,
+        WHOLE_B && !LAST && THREADS % RUN_B == 0u && all(last.xyz == start.xyz + vec3<i32>(0, 0, 3)),
     );
 }
 
 fn prepare(t: Tile, k0: u32, lane: u32) {
+    let unit = select(1u, t.channels, LAST);
+    let of_channel = select(t.shape.places, 1u, LAST);
     for (var k = lane; k < TILE_K; k += THREADS) {
         let tap = weight_tap(k0 + k, t.kernel, t.group_channels);
-        tap_steps[k] = vec4<i32>(tap.k * t.dilation, i32(tap.channel));
+        var step = with_place(tap.k * t.dilation, t.size, unit) + vec4<i32>(0, 0, 0, i32(tap.channel * of_channel));
+        if (k0 + k >= t.shape.depth) {
+            step = OUTSIDE;
+        }
+        tap_steps[k] = step;
     }
 }
 
@@ -87,57 +118,54 @@ fn quad_of_a(t: Tile, k0: u32, e: u32) -> vec4<f16> {
     return v;
 }
 
-// The element under window `column` of the tile and tap `k` of it, which are in range.
+fn is_inside(t: Tile, p: vec4<i32>) -> bool {
+    return all(bitcast<vec3<u32>>(p.xyz) < bitcast<vec3<u32>>(t.size));
+}
+
+// The place in the tensor, of the group's first element if it is not needed. Loads without branches are on their way together.
+fn place_of(t: Tile, p: vec4<i32>, needed: bool) -> u32 {
+    return t.base + select(0u, u32(p.w), needed);
+}
+
+// The element under window `column` of the tile and tap `k` of it.
 fn element_under(t: Tile, column: u32, k: u32) -> f16 {
-    let s = tap_steps[k];
-    let i = under(column_starts[column] + s.xyz, t.size);
-    if (i < 0) {
-        return 0.0h;
-    }
-    return f16(x0(t.base + lie(0u, u32(s.w), t.channels, u32(i), t.shape.places)));
+    let p = column_starts[column] + tap_steps[k];
+    let inside = is_inside(t, p);
+    return select(0.0h, f16(x0(place_of(t, p, inside))), inside);
 }
 
 // Four elements of a window from tap k on.
-fn four_of_window(t: Tile, k0: u32, column: u32, k: u32) -> vec4<f16> {
-    var v = vec4<f16>();
-    if (t.j0 + column >= t.shape.columns || k0 + k >= t.shape.depth) {
-        return v;
-    }
+fn four_of_window(t: Tile, column: u32, k: u32) -> vec4<f16> {
     if (t.whole_b) {
-        let s = tap_steps[k];
-        let i = under(column_starts[column] + s.xyz, t.size);
-        if (i < 0) {
-            return v;
-        }
-        return quad0(t.base + lie(0u, u32(s.w), t.channels, u32(i), t.shape.places));
+        let p = column_starts[column] + tap_steps[k];
+        let inside = is_inside(t, p);
+        return select(vec4<f16>(), quad0(place_of(t, p, inside)), inside);
     }
-    for (var c = 0u; c < min(4u, t.shape.depth - k0 - k); c++) {
-        v[c] = element_under(t, column, k + c);
-    }
-    return v;
+    return vec4<f16>(
+        element_under(t, column, k),
+        element_under(t, column, k + 1u),
+        element_under(t, column, k + 2u),
+        element_under(t, column, k + 3u),
+    );
 }
 
 // Elements of four windows at one tap.
-fn four_at_tap(t: Tile, k0: u32, column: u32, k: u32) -> vec4<f16> {
-    var v = vec4<f16>();
-    if (t.j0 + column >= t.shape.columns || k0 + k >= t.shape.depth) {
-        return v;
+fn four_at_tap(t: Tile, column: u32, k: u32) -> vec4<f16> {
+    if (t.side_by_side) {
+        // Neighbours, of which the first ones or the last ones may be in the padding.
+        let p = t.start + tap_steps[k];
+        let x = vec4<i32>(p.z) + vec4<i32>(0, 1, 2, 3);
+        let rows = bitcast<vec2<u32>>(p.xy) < bitcast<vec2<u32>>(t.size.xy);
+        let inside = vec4<bool>(all(rows)) & (bitcast<vec4<u32>>(x) < vec4<u32>(u32(t.size.z)));
+        let at = place_of(t, p, any(inside));
+        return select(vec4<f16>(), shifted(quad0(at), quad0(at + 4u), at & 3u), inside);
     }
-    if (WHOLE_B && !LAST && t.j0 + column + 4u <= t.shape.columns) {
-        // Windows side by side, whose elements are neighbours.
-        let s = tap_steps[k];
-        let first = column_starts[column] + s.xyz;
-        let last = column_starts[column + 3u] + s.xyz;
-        let i = under(first, t.size);
-        if (all(last == first + vec3<i32>(0, 0, 3)) && i >= 0 && last.z < t.size.z) {
-            let at = t.base + lie(0u, u32(s.w), t.channels, u32(i), t.shape.places);
-            return shifted(quad0(at), quad0(at + 4u), at & 3u);
-        }
-    }
-    for (var c = 0u; c < min(4u, t.shape.columns - t.j0 - column); c++) {
-        v[c] = element_under(t, column + c, k);
-    }
-    return v;
+    return vec4<f16>(
+        element_under(t, column, k),
+        element_under(t, column + 1u, k),
+        element_under(t, column + 2u, k),
+        element_under(t, column + 3u, k),
+    );
 }
 
 fn quad_of_b(t: Tile, k0: u32, e: u32) -> vec4<f16> {
@@ -147,9 +175,9 @@ fn quad_of_b(t: Tile, k0: u32, e: u32) -> vec4<f16> {
         return vec4<f16>();
     }
     if (ALONG_B) {
-        return four_of_window(t, k0, line, run);
+        return four_of_window(t, line, run);
     }
-    return four_at_tap(t, k0, run, line);
+    return four_at_tap(t, run, line);
 }
 
 // Stores the sums of four windows of a channel, or of four channels of a window, whichever are neighbours.
@@ -273,10 +301,6 @@ fn weight_tap(q: u32, kernel: vec3<i32>, channels: u32) -> Tap {
 
 fn window_start(w: Windows, o: vec3<i32>) -> vec3<i32> {
     return o;
-}
-
-fn under(p: vec3<i32>, size: vec3<i32>) -> i32 {
-    return p.x;
 }
 
 fn lie(image: u32, channel: u32, channels: u32, place: u32, places: u32) -> u32 {

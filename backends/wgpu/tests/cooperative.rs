@@ -110,6 +110,22 @@ fn convolutions() {
     }
 }
 
+#[test]
+fn convolutions_of_neighbouring_windows() {
+    let pads = |rank: usize, begin: i64, end: i64| {
+        let all = [vec![begin; rank], vec![end; rank]].concat();
+        Attrs::new().with("pads", all)
+    };
+    agree("conv", pads(1, 8, 8).with("dilations", vec![8i64]), &[&[2, 12, 61], &[20, 12, 3], &[20]]);
+    agree("conv", pads(2, 1, 1), &[&[2, 8, 7, 14], &[24, 8, 3, 3], &[24]]);
+    agree("conv", pads(2, 3, 2), &[&[1, 5, 6, 3], &[12, 5, 5, 5]]);
+    agree("conv", pads(2, 0, 1).with("groups", 2i64), &[&[2, 16, 9, 8], &[24, 8, 2, 2], &[24]]);
+    agree("conv", pads(3, 1, 1), &[&[2, 6, 4, 5, 12], &[16, 6, 3, 3, 3], &[16]]);
+    agree("conv", pads(3, 1, 2).with("strides", vec![2i64, 1, 1]), &[&[1, 4, 5, 6, 9], &[8, 4, 3, 2, 3]]);
+    let last = pads(3, 1, 1).with("layout", "channels_last");
+    agree("conv", last, &[&[2, 4, 5, 6, 8], &[16, 3, 3, 3, 8], &[16]]);
+}
+
 /// Attention of `q_heads` heads with `kv_heads` heads of keys; a mask of this type is added for each query and key.
 fn attention(attrs: Attrs, heads: [usize; 2], lengths: [usize; 2], sizes: [usize; 2], mask: Option<DType>) {
     let ([q_heads, kv_heads], [queries, keys], [size, v_size]) = (heads, lengths, sizes);
