@@ -36,6 +36,11 @@ fn item(list: List, i: u32) -> u32 {
     return word(list.first + i);
 }
 
+// Number i of a list, where threads read different ones: memory of constants serves these one by one.
+fn far_item(list: List, i: u32) -> u32 {
+    return args[list.first + i + 5u];
+}
+
 fn item_i32(list: List, i: u32) -> i32 {
     return bitcast<i32>(item(list, i));
 }

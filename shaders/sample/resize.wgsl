@@ -36,26 +36,84 @@ struct Taps {
     outside: bool,
 }
 
+// Element of a tap in the table, and its weight, which follows.
+fn element_of(p: TappedResizeParams, tap: u32) -> u32 {
+    return far_item(p.table, tap);
+}
+
+fn weight_of(p: TappedResizeParams, tap: u32) -> f32 {
+    return bitcast<f32>(far_item(p.table, tap + 1u));
+}
+
 fn taps_of(p: TappedResizeParams, d: u32, o: u32) -> Taps {
     let count = item(p.taps, d);
     let first = item(p.starts, d) + o * count * 2u;
-    return Taps(first, count, item(p.strides, d), item(p.table, first) == 0xffffffffu);
+    return Taps(first, count, item(p.strides, d), element_of(p, first) == 0xffffffffu);
+}
+
+// A product with an element; nothing where the weight is 0, whatever the element is.
+fn weighed(weight: f32, v: f32) -> f32 {
+    return select(weight * v, 0.0, weight == 0.0);
 }
 
 // The sum over all taps of two axes, from an element on.
 fn sum_of_two(p: TappedResizeParams, start: u32, y: Taps, x: Taps) -> f32 {
     var sum = 0.0;
     for (var j = 0u; j < y.count; j++) {
-        let row = start + item(p.table, y.first + 2u * j) * y.stride;
-        let weight = item_f32(p.table, y.first + 2u * j + 1u);
+        let row = start + element_of(p, y.first + 2u * j) * y.stride;
+        let weight = weight_of(p, y.first + 2u * j);
         for (var i = 0u; i < x.count; i++) {
-            let w = item_f32(p.table, x.first + 2u * i + 1u) * weight;
-            if (w != 0.0) {
-                sum += w * f32(x0(row + item(p.table, x.first + 2u * i) * x.stride));
-            }
+            let v = f32(x0(row + element_of(p, x.first + 2u * i) * x.stride));
+            sum += weighed(weight_of(p, x.first + 2u * i) * weight, v);
         }
     }
     return sum;
+}
+
+// Two taps of each of two axes: places of rows from the start on, and their weights.
+struct TwoRows {
+    a: u32,
+    b: u32,
+    of_a: f32,
+    of_b: f32,
+}
+
+fn rows_of(p: TappedResizeParams, start: u32, y: Taps) -> TwoRows {
+    return TwoRows(
+        start + element_of(p, y.first) * y.stride,
+        start + element_of(p, y.first + 2u) * y.stride,
+        weight_of(p, y.first),
+        weight_of(p, y.first + 2u),
+    );
+}
+
+// The sum over two rows and the two taps of a column.
+fn sum_of_rows(p: TappedResizeParams, rows: TwoRows, tap: u32, stride: u32) -> f32 {
+    let a = element_of(p, tap) * stride;
+    let b = element_of(p, tap + 2u) * stride;
+    let of_a = weight_of(p, tap);
+    let of_b = weight_of(p, tap + 2u);
+    let upper = weighed(of_a * rows.of_a, f32(x0(rows.a + a))) + weighed(of_b * rows.of_a, f32(x0(rows.a + b)));
+    return upper + weighed(of_a * rows.of_b, f32(x0(rows.b + a))) + weighed(of_b * rows.of_b, f32(x0(rows.b + b)));
+}
+
+// Four neighbours of a row by two taps of each axis; their taps follow each other in the table.
+fn four_of_rows(p: TappedResizeParams, start: u32, y: Taps, x: Taps) -> vec4<Value> {
+    let rows = rows_of(p, start, y);
+    let r = vec4<Value>(
+        stored(sum_of_rows(p, rows, x.first, x.stride)),
+        stored(sum_of_rows(p, rows, x.first + 4u, x.stride)),
+        stored(sum_of_rows(p, rows, x.first + 8u, x.stride)),
+        stored(sum_of_rows(p, rows, x.first + 12u, x.stride)),
+    );
+    let out = vec4<u32>(
+        element_of(p, x.first),
+        element_of(p, x.first + 4u),
+        element_of(p, x.first + 8u),
+        element_of(p, x.first + 12u),
+    );
+    let outside = vec4<bool>(y.outside) | (out == vec4<u32>(0xffffffffu));
+    return select(r, vec4<Value>(stored(p.outside)), outside);
 }
 
 // The sum over combinations lo() .. hi() of taps and those of the launches before.
@@ -74,8 +132,8 @@ fn resize_sum(at: u32) -> f32 {
             rest = rest / n;
             let tap = item(p.starts, d - 1u) + (o * taps + which % taps) * 2u;
             which = which / taps;
-            source += item(p.table, tap) * item(p.strides, d - 1u);
-            weight *= item_f32(p.table, tap + 1u);
+            source += element_of(p, tap) * item(p.strides, d - 1u);
+            weight *= weight_of(p, tap);
         }
         if (weight != 0.0) {
             sum += weight * f32(x0(source + rest * p.outer_stride));
@@ -132,6 +190,10 @@ fn resize_four(at: u32) -> vec4<Value> {
         let rest = at / width;
         let start = rest / height * p.outer_stride;
         let y = taps_of(p, 0u, rest % height);
+        let left = taps_of(p, 1u, along);
+        if (y.count == 2u && left.count == 2u) {
+            return four_of_rows(p, start, y, left);
+        }
         var r = vec4<Value>(stored(p.outside));
         for (var c = 0u; c < 4u; c++) {
             let x = taps_of(p, 1u, along + c);
@@ -167,8 +229,8 @@ fn item(list: List, i: u32) -> u32 {
     return list.first + i;
 }
 
-fn item_f32(list: List, i: u32) -> f32 {
-    return f32(list.first + i);
+fn far_item(list: List, i: u32) -> u32 {
+    return list.first + i;
 }
 
 fn resume(at: u32, start: f32) -> f32 {
