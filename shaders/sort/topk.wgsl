@@ -67,35 +67,112 @@ fn before(row: u32, a: u32, b: u32) -> bool {
     return precedes(x0(element_at(row, a)), x0(element_at(row, b)));
 }
 
-// Elements of the numbers of a run, which take turns with them.
-var<workgroup> run_values: array<Element, 2048>;
+// Keys of the numbers of a run, which take turns with them: whole numbers, the greatest first, where elements have such (`KEYED`), else
+// elements.
+var<workgroup> run_keys: array<Key, 2048>;
 
 fn load_run(row: u32, size: u32, lane: u32) {
     for (var i = lane; i < size; i += 256u) {
         if (run_numbers[i] < sorted_count()) {
-            run_values[i] = x0(element_at(row, run_numbers[i]));
+            run_keys[i] = key_of(x0(element_at(row, run_numbers[i])));
         }
     }
 }
 
-fn pair_goes_before(row: u32, i: u32, j: u32) -> bool {
-    let a = run_numbers[i];
-    let b = run_numbers[j];
+fn number_goes_before(v: Key, a: u32, w: Key, b: u32) -> bool {
     if (a >= sorted_count() || b >= sorted_count()) {
         return a < b;
     }
-    let v = run_values[i];
-    let w = run_values[j];
-    return precedes(v, w) || (!precedes(w, v) && a < b);
+    return leads(v, w) || (!leads(w, v) && a < b);
+}
+
+fn pair_goes_before(row: u32, i: u32, j: u32) -> bool {
+    return number_goes_before(run_keys[i], run_numbers[i], run_keys[j], run_numbers[j]);
 }
 
 fn swap_pair(i: u32, j: u32) {
     let a = run_numbers[i];
-    let v = run_values[i];
+    let v = run_keys[i];
     run_numbers[i] = run_numbers[j];
-    run_values[i] = run_values[j];
+    run_keys[i] = run_keys[j];
     run_numbers[j] = a;
-    run_values[j] = v;
+    run_keys[j] = v;
+}
+
+// The first key of each thread's elements, and the key that none of the run's first elements follows.
+var<workgroup> first_keys: array<Key, 256>;
+
+var<workgroup> bound: Key;
+
+// The elements of a run with keys up to the bound, as far as there is room, and their count.
+var<workgroup> few_keys: array<Key, 256>;
+
+var<workgroup> few_numbers: array<u32, 256>;
+
+var<workgroup> few: atomic<u32>;
+
+// Finds elements of a run among which its first `kept` ones are, and returns their count: as many threads have one as early as the bound.
+fn find_few(size: u32, kept: u32, lane: u32) -> u32 {
+    var own = Key();
+    for (var i = lane; i < size; i += 256u) {
+        if (run_numbers[i] < sorted_count() && leads(run_keys[i], own)) {
+            own = run_keys[i];
+        }
+    }
+    first_keys[lane] = own;
+    if (lane == 0u) {
+        atomicStore(&few, 0u);
+    }
+    workgroupBarrier();
+    var rank = 0u;
+    for (var t = 0u; t < 256u; t++) {
+        let other = first_keys[t];
+        rank += select(0u, 1u, leads(other, own) || (!leads(own, other) && t < lane));
+    }
+    if (rank + 1u == kept) {
+        bound = own;
+    }
+    workgroupBarrier();
+    for (var i = lane; i < size; i += 256u) {
+        if (run_numbers[i] < sorted_count() && !leads(bound, run_keys[i])) {
+            let slot = atomicAdd(&few, 1u);
+            if (slot < 256u) {
+                few_keys[slot] = run_keys[i];
+                few_numbers[slot] = run_numbers[i];
+            }
+        }
+    }
+    return workgroupUniformLoad(&few);
+}
+
+// Puts few elements in the places of the run's first ones, each by the number of those that go before it.
+fn order_few(count: u32, kept: u32, lane: u32) {
+    if (lane < count) {
+        var rank = 0u;
+        for (var t = 0u; t < count; t++) {
+            let before = number_goes_before(few_keys[t], few_numbers[t], few_keys[lane], few_numbers[lane]);
+            rank += select(0u, 1u, before);
+        }
+        run_numbers[rank] = few_numbers[lane];
+    }
+    for (var i = count + lane; i < kept; i += 256u) {
+        run_numbers[i] = sorted_count() + i;
+    }
+    workgroupBarrier();
+}
+
+// Orders the first `kept` elements of a run of a power of two of numbers.
+fn order_first(row: u32, size: u32, kept: u32, lane: u32) {
+    if (KEYED && kept <= 256u) {
+        workgroupBarrier();
+        load_run(row, size, lane);
+        let count = find_few(size, kept, lane);
+        if (count <= 256u) {
+            order_few(count, kept, lane);
+            return;
+        }
+    }
+    order_run(row, 0u, size, lane);
 }
 
 // Sorts runs of the lo() numbers of a list, and keeps the first ones of each as the next list. List hi() is that of all elements for 0;
@@ -128,7 +205,7 @@ fn sort_heads(
         }
         run_numbers[i] = number;
     }
-    order_run(row, 0u, whole, lane);
+    order_first(row, whole, p.kept, lane);
     for (var i = lane; i < p.kept; i += 256u) {
         var number = p.count + i;
         if (i < whole) {
@@ -199,4 +276,14 @@ fn precedes(a: f32, b: f32) -> bool {
     return a > b;
 }
 
-alias Element = f32;
+alias Key = u32;
+
+const KEYED: bool = true;
+
+fn key_of(v: f32) -> Key {
+    return bitcast<u32>(v);
+}
+
+fn leads(v: Key, w: Key) -> bool {
+    return v > w;
+}

@@ -16,24 +16,29 @@ fn i64s(shape: &[usize], of: impl Fn(usize) -> i64) -> Option<Tensor> {
     Tensor::i64(shape, &v)
 }
 
-fn topk(shape: &[usize], axis: i64, k: i64) {
+/// First elements of lines of so many different numbers.
+fn topk(shape: &[usize], axis: i64, k: i64, different: usize) {
     for largest in [true, false] {
         let attrs = Attrs::new().with("axis", axis).with("largest", largest);
-        // Few different numbers, so that positions decide.
         let n: usize = shape.iter().product();
-        let v: Vec<f32> = (0..n).map(|i| ((i * 7919) % 1013) as f32 - 500.0).collect();
+        let v: Vec<f32> = (0..n).map(|i| ((i * 7919) % different) as f32 - 500.0).collect();
         agree("topk", attrs, &vec![Tensor::f32(shape, &v), i64s(&[1], |_| k)], "topk");
     }
 }
 
 #[test]
 fn first_elements_of_lines() {
-    topk(&[3, 65], 1, 65);
-    topk(&[2, 300, 2], 1, 17);
-    topk(&[2, 2048], 1, 2048);
-    topk(&[2, 2049], 1, 50);
-    topk(&[1, 9001], 1, 1000);
-    topk(&[2, 5000], 1, 3000);
+    topk(&[3, 65], 1, 65, 1013);
+    topk(&[2, 300, 2], 1, 17, 1013);
+    topk(&[2, 2048], 1, 2048, 1013);
+    topk(&[2, 2049], 1, 50, 1013);
+    topk(&[1, 9001], 1, 1000, 1013);
+    topk(&[2, 5000], 1, 3000, 1013);
+    topk(&[2, 20_000], 1, 256, 19_997);
+    topk(&[1, 9000], 1, 300, 8999);
+    // Positions decide alone.
+    topk(&[1, 9000], 1, 40, 1);
+    topk(&[2, 5000], 1, 40, 3);
 }
 
 /// Runs plain networks alone, as their results do not cancel out; all kinds share the sums.

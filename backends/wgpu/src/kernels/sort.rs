@@ -1,9 +1,11 @@
 //! The first elements of each line in an order: by ranks, or from sorted lines. Sorting of numbers in scratch memory.
 
 use kiln_backend::{BackendError, Tactic};
-use kiln_codegen::site::{Cx, Site};
+use kiln_codegen::scalar::register;
+use kiln_codegen::site::{Cx, Site, op_error};
 use kiln_codegen::sort::precedes;
 use kiln_codegen::{Body, Entry, Grid, Kernel, Launch};
+use kiln_ir::DType;
 
 pub const KERNELS: &[Kernel] = &[Kernel::of("topk", &["topk"], source, launch)];
 
@@ -83,6 +85,29 @@ kiln_codegen::params! {
     }
 }
 
+/// Keys of elements, and the function `leads` that compares them: whole numbers of 32 bits, of which 0 comes last, or elements of 64 bits.
+fn keys(site: &Site<'_>) -> Result<String, BackendError> {
+    let t = site.out_dtype(0);
+    let largest = site.op()?.attrs().bool("largest").map_err(op_error)?;
+    let key = match (t, largest) {
+        (DType::I64, _) => "v",
+        (DType::Bool, true) => "select(1u, 2u, v)",
+        (DType::Bool, false) => "select(2u, 1u, v)",
+        (t, true) if t.is_float() => {
+            "select(bitcast<u32>(order_key(v)) ^ 0x80000000u, 0xffffffffu, is_nan(v))"
+        }
+        (t, false) if t.is_float() => "select(bitcast<u32>(order_key(v)) ^ 0x7fffffffu, 0u, is_nan(v))",
+        (_, true) => "bitcast<u32>(v) ^ 0x80000000u",
+        (_, false) => "bitcast<u32>(v) ^ 0x7fffffffu",
+    };
+    let wide = t == DType::I64;
+    let (of, leads) = if wide { ("i64", "precedes(v, w)") } else { ("u32", "v > w") };
+    Ok(format!("alias Key = {of};\n")
+        + &site.constant("KEYED", "bool", !wide)
+        + &site.function("key_of", &[("v", register(t))], "Key", key)
+        + &site.function("leads", &[("v", "Key"), ("w", "Key")], "bool", leads))
+}
+
 fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let own = [
         Entry::threads("rank"),
@@ -90,7 +115,7 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         Entry::blocks("sort_heads", THREADS as u32).silent(),
     ];
     Ok(Body {
-        code: precedes(site)? + &site.alias("Element", site.out_dtype(0)),
+        code: precedes(site)? + &keys(site)?,
         files: vec!["sort/topk", FILE],
         entries: ENTRIES.into_iter().chain(own).collect(),
         scratch: true,
@@ -116,7 +141,7 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     }
     let inner = x[axis + 1..].iter().product();
     let p = SortedTopkParams { count: n, width: width(n), inner, kept, words: width(n), first: 0 };
-    let heads = (kept <= RUN / 2 || n <= RUN) && run_cost(RUN, 0) <= cx.rounds;
+    let heads = (kept <= RUN / 2 || n <= RUN) && run_cost(RUN, 0) + 4 * THREADS <= cx.rounds;
     if n <= cx.rounds && (n <= RANKED || !heads && n <= RUN) {
         return Ok(vec![Launch::map(RANK, p.words()?).on(Grid::Threads(count as u64))]);
     }
