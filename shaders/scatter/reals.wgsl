@@ -1,5 +1,6 @@
 // Sums of floats in integers of 64 bits, relative to the greatest exponent of a place's updates, with 36 bits at least below the greatest
-// update. A place has three words: the sum, and the exponent with a bit for infinities of each sign.
+// update. HALVES are in units of 2^-24 throughout, in which they are integers. A place has three words: the sum, and the exponent with
+// a bit for infinities of each sign. Words of all places follow each other, so that neighbouring threads combine neighbouring words.
 
 struct ScatterSlotsParams {
     updates: u32,
@@ -40,6 +41,16 @@ fn is_zero(v: f32) -> bool {
     return (bitcast<u32>(v) & 0x7fffffffu) == 0u;
 }
 
+// The word of a place's exponent.
+fn exponent_at(place: u32) -> u32 {
+    return place + 2u * scatter_slots_params().results;
+}
+
+fn put_special(at: u32, v: f32) {
+    let infinity = select(NEGATIVE, POSITIVE, v > 0.0);
+    atomicOr(&scratch[at], select(infinity, POSITIVE | NEGATIVE, is_nan(v)));
+}
+
 @compute @workgroup_size(64)
 fn raise_exponents(
     @builtin(workgroup_id) id: vec3<u32>,
@@ -55,27 +66,38 @@ fn raise_exponents(
     if (place == NOWHERE || is_zero(v)) {
         return;
     }
-    let at = place * 3u + 2u;
-    if (is_nan(v)) {
-        atomicOr(&scratch[at], POSITIVE | NEGATIVE);
-    } else if (is_inf(v)) {
-        atomicOr(&scratch[at], select(NEGATIVE, POSITIVE, v > 0.0));
+    let at = exponent_at(place);
+    if (is_nan(v) || is_inf(v)) {
+        put_special(at, v);
     } else if ((atomicLoad(&scratch[at]) & EXPONENT) < exponent_of(v)) {
         atomicMax(&scratch[at], exponent_of(v));
     }
 }
 
+// The number of bits by which the digits of a finite float are moved up.
+fn places_up(place: u32, v: f32) -> i32 {
+    if (HALVES) {
+        return i32(exponent_of(v)) - 126;
+    }
+    let found = i32(atomicLoad(&scratch[exponent_at(place)]) & EXPONENT);
+    return 36 - i32(scatter_slots_params().spare) - (found - i32(exponent_of(v)));
+}
+
 // Adds a finite float in units of 2^(greatest - 186 + spare), to the nearest.
 fn put_real(place: u32, t: u32) {
     let v = x2(t);
-    let found = atomicLoad(&scratch[place * 3u + 2u]);
-    if (is_zero(v) || (found & (POSITIVE | NEGATIVE)) != 0u) {
+    if (is_zero(v)) {
+        return;
+    }
+    if (is_nan(v) || is_inf(v)) {
+        if (HALVES) {
+            put_special(exponent_at(place), v);
+        }
         return;
     }
     let bits = bitcast<u32>(v);
     let digits = (bits & 0x7fffffu) | select(0u, 0x800000u, (bits & 0x7f800000u) != 0u);
-    let spare = scatter_slots_params().spare;
-    let up = 36 - i32(spare) - (i32(found & EXPONENT) - i32(exponent_of(v)));
+    let up = places_up(place, v);
     var low = 0u;
     var high = 0u;
     if (up >= 32) {
@@ -92,7 +114,7 @@ fn put_real(place: u32, t: u32) {
         high = ~high + select(0u, 1u, low == 0u);
         low = 0u - low;
     }
-    add_wide(place * 3u, low, high);
+    add_wide(place, low, high);
 }
 
 fn power_of_two(e: i32) -> f32 {
@@ -101,7 +123,7 @@ fn power_of_two(e: i32) -> f32 {
 
 // x and the sum of a place.
 fn real_of(at: u32) -> f32 {
-    let found = atomicLoad(&scratch[at * 3u + 2u]);
+    let found = atomicLoad(&scratch[exponent_at(at)]);
     let x = x0(at);
     let flags = found & (POSITIVE | NEGATIVE);
     if (flags == (POSITIVE | NEGATIVE)) {
@@ -110,8 +132,8 @@ fn real_of(at: u32) -> f32 {
     if (flags != 0u) {
         return x + cf(select(0xff800000u, 0x7f800000u, flags == POSITIVE));
     }
-    var low = atomicLoad(&scratch[at * 3u]);
-    var high = atomicLoad(&scratch[at * 3u + 1u]);
+    var low = atomicLoad(&scratch[at]);
+    var high = atomicLoad(&scratch[high_of(at)]);
     if (low == 0u && high == 0u) {
         return x;
     }
@@ -121,7 +143,7 @@ fn real_of(at: u32) -> f32 {
         low = 0u - low;
     }
     let units = f32(high) * 4294967296.0 + f32(low);
-    let e = i32(found & EXPONENT) - 186 + i32(scatter_slots_params().spare);
+    let e = select(i32(found & EXPONENT) - 186 + i32(scatter_slots_params().spare), -24, HALVES);
     let sum = units * power_of_two(e / 2) * power_of_two(e - e / 2);
     return x + select(sum, -sum, negative);
 }
@@ -134,7 +156,13 @@ fn place_of(update: u32) -> u32 {
     return update;
 }
 
-fn add_wide(at: u32, low: u32, high: u32) {
+const HALVES: bool = false;
+
+fn high_of(place: u32) -> u32 {
+    return place;
+}
+
+fn add_wide(place: u32, low: u32, high: u32) {
 }
 
 @group(0) @binding(1) var<storage, read_write> scratch: array<atomic<u32>>;

@@ -90,11 +90,18 @@ fn integer_of_rank(rank: u32) -> i32 {
     return bitcast<i32>(select(rank, ~rank, LEAST) ^ 0x80000000u);
 }
 
-// Adds a number of 64 bits to two words.
-fn add_wide(at: u32, low: u32, high: u32) {
-    let old = atomicAdd(&scratch[at], low);
-    let carry = select(0u, 1u, old + low < old);
-    atomicAdd(&scratch[at + 1u], high + carry);
+// The upper word of a place of two, which follows the lower ones of all places.
+fn high_of(place: u32) -> u32 {
+    return place + scatter_slots_params().results;
+}
+
+// Adds a number of 64 bits to the two words of a place. The upper one seldom changes by numbers of few bits.
+fn add_wide(place: u32, low: u32, high: u32) {
+    let old = atomicAdd(&scratch[place], low);
+    let change = high + select(0u, 1u, old + low < old);
+    if (change != 0u) {
+        atomicAdd(&scratch[high_of(place)], change);
+    }
 }
 
 // Stand-ins for what a generated module and the file of places define.

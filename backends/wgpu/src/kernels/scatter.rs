@@ -50,13 +50,17 @@ enum Mode {
     Extremum,
     /// A sum of floats.
     Real,
+    /// A sum of f16, exactly.
+    Half,
 }
 
 impl Mode {
-    fn of(reduction: &str, t: DType) -> Result<Mode, BackendError> {
+    /// The words of a reduction of so many updates at most.
+    fn of(reduction: &str, t: DType, updates: usize) -> Result<Mode, BackendError> {
         match reduction {
             _ if t.bits() < 8 => unsupported(format!("updates of {t}, which shares bytes, at once")),
             "add" | "mul" if t == DType::Bool => unsupported("sums of truth values at once"),
+            "add" if t == DType::F16 && updates <= MAX_HALVES => Ok(Mode::Half),
             "add" if t.is_float() => Ok(Mode::Real),
             "add" if t == DType::I64 => Ok(Mode::Wide),
             "add" => Ok(Mode::Sum),
@@ -73,7 +77,7 @@ impl Mode {
     /// Words of a place.
     fn words(self) -> usize {
         match self {
-            Mode::Real => 3,
+            Mode::Real | Mode::Half => 3,
             Mode::Wide => 2,
             _ => 1,
         }
@@ -82,15 +86,27 @@ impl Mode {
 
 fn mode(cx: &Cx<'_>) -> Result<Mode, BackendError> {
     let t = cx.outputs.first().map_or(DType::F32, |f| f.ty.dtype);
-    Mode::of(cx.op()?.attrs().str("reduction").map_err(op_error)?, t)
+    Mode::of(cx.op()?.attrs().str("reduction").map_err(op_error)?, t, cx.shape(1)?.iter().product())
+}
+
+/// The mode of a region, whose number of indices has to be known.
+fn mode_of(site: &Site<'_>) -> Result<Mode, BackendError> {
+    let Some(indices) = site.input(1).and_then(|v| site.graph.ty(v).static_volume()) else {
+        return unsupported("updates at once of numbers of indices that are not known");
+    };
+    let reduction = site.op()?.attrs().str("reduction").map_err(op_error)?;
+    Mode::of(reduction, site.out_dtype(0), indices)
 }
 
 /// The most updates, so that sums of floats have enough bits.
 const MAX_UPDATES: usize = 1 << 24;
 
+/// The most updates of f16 whose sum in units of 2^-24 has 63 bits: each has 40.
+const MAX_HALVES: usize = 1 << 22;
+
 fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
     let op = site.op()?;
-    let mode = Mode::of(op.attrs().str("reduction").map_err(op_error)?, site.out_dtype(0))?;
+    let mode = mode_of(site)?;
     let volume = |i: usize| site.input(i).and_then(|v| site.graph.ty(v).static_volume());
     let (Some(results), Some(indices)) = (volume(0), volume(1)) else {
         return unsupported("updates at once of numbers of elements that are not known");
@@ -115,18 +131,18 @@ const EXPONENTS: usize = 3;
 fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let (op, t) = (site.op()?, site.out_dtype(0));
     let reduction = op.attrs().str("reduction").map_err(op_error)?;
-    let mode = Mode::of(reduction, t)?;
+    let mode = mode_of(site)?;
     // The function that combines an update, and the result of a place.
     let (put, result) = match mode {
         Mode::Last => ("put_last(place, t)", "last_of(at)"),
         Mode::Sum => ("put_sum(place, t)", "x0(at) + bitcast<i32>(word_of(at))"),
         Mode::Wide => (
-            "add_wide(place * 2u, bits_of(x2(t)), bits_of(x2(t) >> 32u))",
-            "x0(at) + ci64(word_of(at * 2u + 1u), word_of(at * 2u))",
+            "add_wide(place, bits_of(x2(t)), bits_of(x2(t) >> 32u))",
+            "x0(at) + ci64(word_of(high_of(at)), word_of(at))",
         ),
         Mode::Product => ("put_product(place, t)", "x0(at) * bitcast<i32>(word_of(at))"),
         Mode::Extremum => ("put_extremum(place, t)", "extremum_of(at, word_of(at))"),
-        Mode::Real => ("put_real(place, t)", "real_of(at)"),
+        Mode::Real | Mode::Half => ("put_real(place, t)", "real_of(at)"),
     };
     let value = kiln_codegen::scalar::register(t);
     let best = match t {
@@ -140,6 +156,7 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         + &site.constant("TUPLES", "bool", op.is(SCATTER_ND))
         + &site.constant("LAST", "bool", mode == Mode::Last)
         + &site.constant("LEAST", "bool", reduction == "min")
+        + &site.constant("HALVES", "bool", mode == Mode::Half)
         + &format!("fn put_update(place: u32, t: u32) {{ {put}; }}\n")
         + &site.function("finish_place", &[("at", "u32")], value, result);
     if matches!(mode, Mode::Sum | Mode::Product | Mode::Wide) {
@@ -157,6 +174,8 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let mut files = vec!["gather/gather", "scatter/places", "scatter/words"];
     if mode == Mode::Real {
         entries.push(silent("raise_exponents"));
+    }
+    if matches!(mode, Mode::Real | Mode::Half) {
         files.push("scatter/reals");
     }
     Ok(Body { code, files, entries, scratch: true, ..Body::default() })
