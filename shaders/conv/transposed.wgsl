@@ -1,5 +1,5 @@
-// Transposed convolutions, and columns put together to an image. `input` of the windows is the result. A launch goes over taps
-// lo() .. hi() of all channels, the taps of a channel in a row.
+// Transposed convolutions, and columns put together to an image. `input` of the windows is the result. A launch goes over products
+// lo() .. hi(): of transposed convolutions all channels of a tap in a row, as all or none of them reach an element.
 
 fn conv_transpose_sum(at: u32) -> Value {
     let p = windows_params();
@@ -8,18 +8,28 @@ fn conv_transpose_sum(at: u32) -> Value {
     let places = volume(w.output);
     let own = parts(at, p.out_channels, volume(w.input));
     let to = unflatten(own.z, w.input);
-    let channel = own.y;
     let depth = p.group_out_channels;
-    let first = channel / depth * p.group_channels;
-    var sum = resume(at, bias(channel));
-    var tap = tap_of(lo(), w.kernel);
-    for (var q = lo(); q < hi(); q++) {
-        let i = reaching(w, to, tap);
+    let first = own.y / depth * p.group_channels;
+    // From a channel to the next.
+    let step = select(places, 1u, LAST);
+    let weight_step = depth * taps;
+    var sum = resume(at, bias(own.y));
+    var q = lo();
+    while (q < hi()) {
+        let tap = q / p.group_channels;
+        let channel = q % p.group_channels;
+        let count = min(p.group_channels - channel, hi() - q);
+        q += count;
+        let i = reaching(w, to, Tap(unflatten(tap, w.kernel), channel));
         if (i >= 0) {
-            let weight = ((first + tap.channel) * depth + channel % depth) * taps + q % taps;
-            sum += x0(lie(own.x, first + tap.channel, p.channels, u32(i), places)) * x1(weight);
+            var element = lie(own.x, first + channel, p.channels, u32(i), places);
+            var weight = ((first + channel) * depth + own.y % depth) * taps + tap;
+            for (var c = 0u; c < count; c++) {
+                sum += x0(element) * x1(weight);
+                element += step;
+                weight += weight_step;
+            }
         }
-        tap = next_tap(tap, w.kernel);
     }
     return sum;
 }
@@ -157,6 +167,8 @@ fn lie(image: u32, channel: u32, channels: u32, place: u32, places: u32) -> u32 
 fn parts(at: u32, channels: u32, places: u32) -> vec3<u32> {
     return vec3<u32>(at);
 }
+
+const LAST: bool = false;
 
 alias Value = f32;
 

@@ -39,7 +39,9 @@ fn conv_transpose(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
         group_out_channels: k[1],
         ..WindowsParams::of(&axes)?
     };
-    continued(cx, params.words()?, group_channels * k[2..].iter().product::<usize>(), 1)
+    // Each tap takes an iteration of an outer loop, and one more of the inner loop.
+    let cost = 1 + 2usize.div_ceil(group_channels.max(1));
+    continued(cx, params.words()?, group_channels * k[2..].iter().product::<usize>(), cost)
 }
 
 fn columns(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
