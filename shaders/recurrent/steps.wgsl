@@ -1,40 +1,67 @@
-// Steps of recurrences by all workgroups together. A workgroup makes a step of eight elements of eight sequences of a direction, 32
-// threads an element.
+// Steps of recurrences by all workgroups together. A workgroup makes a step of four elements of eight sequences of a direction, 64
+// threads an element. All that does not depend on the products is loaded in front of them.
 
-const UNITS: u32 = 8u;
+const UNITS: u32 = 4u;
 
-const SHARERS: u32 = 32u;
+const SHARERS: u32 = 64u;
 
 const TOGETHER: u32 = 8u;
 
-// Elements of states that are loaded at once.
-const CHUNK: u32 = 256u;
+// Elements of states that are loaded at once, four and four more of each thread.
+const CHUNK: u32 = 512u;
 
-// Elements of four sequences and of four more.
-var<workgroup> some_states: array<vec4<f32>, 512>;
+// Those of a fourth, and the vectors from a fourth to the next: elements of a thread are in different fourths, so that neighbouring
+// threads read neighbouring vectors.
+const FOURTH: u32 = CHUNK / 4u;
 
-var<workgroup> some_sums: array<vec4<f32>, 1024>;
+const STEP: u32 = FOURTH + 2u;
 
-var<workgroup> fewer_sums: array<vec4<f32>, 256>;
+// Elements of four sequences and of four more; then sums of gates of four sequences.
+var<workgroup> some: array<vec4<f32>, 8u * STEP>;
+
+var<workgroup> fewer_sums: array<vec4<f32>, 512>;
+
+// Four neighbouring weights of each gate.
+struct Weights {
+    x: vec4<f32>,
+    y: vec4<f32>,
+    z: vec4<f32>,
+    w: vec4<f32>,
+}
+
+fn four_weights(row: u32, k: u32, size: u32) -> vec4<f32> {
+    if (k + 4u <= size) {
+        return fx2(row + k, 1u);
+    }
+    var v = vec4<f32>();
+    for (var c = 0u; c < size - min(k, size); c++) {
+        v[c] = x2(row + k + c);
+    }
+    return v;
+}
 
 // The weights of all gates for element j of the state, from element k of the old one.
-fn weights_of(p: RecurrentParams, d: u32, j: u32, k: u32) -> vec4<f32> {
+fn weights_of(p: RecurrentParams, d: u32, j: u32, k: u32) -> Weights {
+    var w = Weights();
+    if (j >= p.hidden) {
+        return w;
+    }
     let step = p.hidden * p.hidden;
-    let at = (d * GATES * p.hidden + j) * p.hidden + k;
-    var w = vec4<f32>(x2(at), 0.0, 0.0, 0.0);
+    let row = (d * GATES * p.hidden + j) * p.hidden;
+    w.x = four_weights(row, k, p.hidden);
     if (GATES > 1u) {
-        w.y = x2(at + step);
-        w.z = x2(at + 2u * step);
+        w.y = four_weights(row + step, k, p.hidden);
+        w.z = four_weights(row + 2u * step, k, p.hidden);
     }
     if (GATES > 3u) {
-        w.w = x2(at + 3u * step);
+        w.w = four_weights(row + 3u * step, k, p.hidden);
     }
     return w;
 }
 
-// The sums of gates that new states come from, with the biases of states.
-fn state_sums(p: RecurrentParams, d: u32, j: u32, found: vec4<f32>) -> vec4<f32> {
-    var sums = found;
+// The biases of the gates that new states come from.
+fn state_biases(p: RecurrentParams, d: u32, j: u32) -> vec4<f32> {
+    var sums = vec4<f32>();
     if (HAS_BIAS) {
         let at = d * (GATES * p.hidden) * 2u + GATES * p.hidden + j;
         sums.x += x3(at);
@@ -70,9 +97,8 @@ fn gated(p: RecurrentParams, d: u32, a: vec4<f32>, b: vec4<f32>, h: f32) -> f32 
     return (1.0 - z) * n + z * h;
 }
 
-// The new state of long short-term memory, whose cell is at this place.
-fn long_short(p: RecurrentParams, d: u32, j: u32, sums: vec4<f32>, cell: u32) -> f32 {
-    let c = bitcast<f32>(scratch[cell]);
+// The new state of long short-term memory, whose cell is c and at this place.
+fn long_short(p: RecurrentParams, d: u32, j: u32, sums: vec4<f32>, c: f32, cell: u32) -> f32 {
     let i_gate = activate(p, d, 0u, sums.x + peephole(p, d, 0u, j) * c);
     var f_gate = 1.0 - i_gate;
     if (!INPUT_FORGET) {
@@ -84,50 +110,127 @@ fn long_short(p: RecurrentParams, d: u32, j: u32, sums: vec4<f32>, cell: u32) ->
     return o_gate * activate(p, d, 2u, c_next);
 }
 
-// Finishes element j of sequence b of a direction.
-fn finish_unit(p: RecurrentParams, k: u32, d: u32, b: u32, j: u32, found: vec4<f32>) {
-    if (b >= p.batch || j >= p.hidden) {
-        return;
+// What an element of a sequence's new state depends on beside products of states.
+struct Unit {
+    // Whether there is such an element.
+    exists: bool,
+    runs: bool,
+    // Its place among the elements of states, and in the result.
+    at: u32,
+    y: u32,
+    j: u32,
+    old: f32,
+    cell: f32,
+    inputs: vec4<f32>,
+    biases: vec4<f32>,
+}
+
+fn unit_of(p: RecurrentParams, k: u32, d: u32, b: u32, j: u32) -> Unit {
+    var u = Unit();
+    u.exists = b < p.batch && j < p.hidden;
+    if (!u.exists) {
+        return u;
     }
     let sequence = b * p.directions + d;
     let s = place(p, sequence, k);
-    let at = sequence * p.hidden + j;
-    let h = bitcast<f32>(scratch[old_states(p, k) + at]);
-    if (!s.runs) {
-        scratch[new_states(p, k) + at] = bitcast<u32>(h);
-        emit0(s.y + j, 0.0);
-        return;
+    u.runs = s.runs;
+    u.at = sequence * p.hidden + j;
+    u.y = s.y + j;
+    u.j = j;
+    u.old = bitcast<f32>(scratch[old_states(p, k) + u.at]);
+    if (GATES == 4u) {
+        u.cell = bitcast<f32>(scratch[2u * states_count(p) + u.at]);
     }
-    let a = input_sums(p, d, s.step, j);
-    let b_sums = state_sums(p, d, j, found);
-    var next = 0.0;
-    if (GATES == 1u) {
-        next = activate(p, d, 0u, a.x + b_sums.x);
-    } else if (GATES == 3u) {
-        next = gated(p, d, a, b_sums, h);
-    } else {
-        next = long_short(p, d, j, a + b_sums, 2u * states_count(p) + at);
+    if (s.runs) {
+        u.inputs = input_sums(p, d, s.step, j);
     }
-    scratch[new_states(p, k) + at] = bitcast<u32>(next);
-    emit0(s.y + j, next);
+    u.biases = state_biases(p, d, j);
+    return u;
 }
 
-// Adds up what the threads of an element have for four sequences, from the first one on, and finishes them.
-fn finish_four_sequences(p: RecurrentParams, k: u32, d: u32, b: u32, j0: u32, lane: u32) {
-    // Eight threads for each element and sequence.
-    let unit = lane / 32u;
-    let sequence = lane / 8u % 4u;
-    let at = sequence * 256u + unit * SHARERS + lane % 8u;
-    fewer_sums[lane] = some_sums[at] + some_sums[at + 8u] + some_sums[at + 16u] + some_sums[at + 24u];
-    workgroupBarrier();
-    if (lane % 8u == 0u) {
-        var sum = fewer_sums[lane];
-        for (var i = 1u; i < 8u; i++) {
-            sum += fewer_sums[lane + i];
-        }
-        finish_unit(p, k, d, b + sequence, j0 + unit, sum);
+// Finishes an element with the sums of its products.
+fn finish_unit(p: RecurrentParams, k: u32, d: u32, u: Unit, products: vec4<f32>) {
+    if (!u.exists) {
+        return;
     }
+    if (!u.runs) {
+        scratch[new_states(p, k) + u.at] = bitcast<u32>(u.old);
+        emit0(u.y, 0.0);
+        return;
+    }
+    let sums = products + u.biases;
+    var next = 0.0;
+    if (GATES == 1u) {
+        next = activate(p, d, 0u, u.inputs.x + sums.x);
+    } else if (GATES == 3u) {
+        next = gated(p, d, u.inputs, sums, u.old);
+    } else {
+        next = long_short(p, d, u.j, u.inputs + sums, u.cell, 2u * states_count(p) + u.at);
+    }
+    scratch[new_states(p, k) + u.at] = bitcast<u32>(next);
+    emit0(u.y, next);
+}
+
+// Loads elements of the old states of eight sequences, from element `first` on.
+fn load_states(p: RecurrentParams, old: u32, d: u32, b0: u32, first: u32, lane: u32) {
+    for (var e = lane; e < 2u * CHUNK; e += 256u) {
+        let k = e % CHUNK;
+        let b = b0 + e / CHUNK * 4u;
+        var h = vec4<f32>();
+        for (var c = 0u; c < 4u; c++) {
+            if (b + c < p.batch && first + k < p.hidden) {
+                h[c] = bitcast<f32>(scratch[old + ((b + c) * p.directions + d) * p.hidden + first + k]);
+            }
+        }
+        some[(e / CHUNK * 4u + k % 4u) * STEP + k / 4u] = h;
+    }
+}
+
+// EightSums of the gates of eight sequences.
+struct EightSums {
+    a: vec4<f32>,
+    b: vec4<f32>,
+    c: vec4<f32>,
+    d: vec4<f32>,
+    e: vec4<f32>,
+    f: vec4<f32>,
+    g: vec4<f32>,
+    h: vec4<f32>,
+}
+
+// Adds products of the weights of an element, one of each gate, and the states that they are for.
+fn add_products(s: EightSums, w: vec4<f32>, at: u32) -> EightSums {
+    let few = some[at];
+    let more = some[at + 4u * STEP];
+    return EightSums(
+        s.a + w * few.x,
+        s.b + w * few.y,
+        s.c + w * few.z,
+        s.d + w * few.w,
+        s.e + w * more.x,
+        s.f + w * more.y,
+        s.g + w * more.z,
+        s.h + w * more.w,
+    );
+}
+
+fn add_four(s: EightSums, w: Weights, at: u32) -> EightSums {
+    let a = add_products(s, vec4<f32>(w.x.x, w.y.x, w.z.x, w.w.x), at);
+    let b = add_products(a, vec4<f32>(w.x.y, w.y.y, w.z.y, w.w.y), at + STEP);
+    let c = add_products(b, vec4<f32>(w.x.z, w.y.z, w.z.z, w.w.z), at + 2u * STEP);
+    return add_products(c, vec4<f32>(w.x.w, w.y.w, w.z.w, w.w.w), at + 3u * STEP);
+}
+
+// EightSums of four sequences from all threads of an element to sixteen.
+fn put_fewer(a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>, first: u32, lane: u32) {
     workgroupBarrier();
+    some[lane] = a;
+    some[lane + 256u] = b;
+    some[lane + 512u] = c;
+    some[lane + 768u] = d;
+    workgroupBarrier();
+    let at = lane / 16u % 4u * 256u + lane / 64u * SHARERS + lane % 16u;
+    fewer_sums[first + lane] = (some[at] + some[at + 16u]) + (some[at + 32u] + some[at + 48u]);
 }
 
 // Step lo() of the states of some elements and sequences.
@@ -148,55 +251,33 @@ fn recur_step(
     let b0 = block / across % groups * TOGETHER;
     let d = block / across / groups;
     let j = j0 + lane / SHARERS;
+    let own = lane % SHARERS;
     let old = old_states(p, lo());
-    var a0 = vec4<f32>();
-    var a1 = vec4<f32>();
-    var a2 = vec4<f32>();
-    var a3 = vec4<f32>();
-    var a4 = vec4<f32>();
-    var a5 = vec4<f32>();
-    var a6 = vec4<f32>();
-    var a7 = vec4<f32>();
+    var unit = Unit();
+    if (lane < UNITS * TOGETHER) {
+        unit = unit_of(p, lo(), d, b0 + lane % TOGETHER, j0 + lane / TOGETHER);
+    }
+    var s = EightSums();
     for (var first = 0u; first < p.hidden; first += CHUNK) {
-        for (var e = lane; e < CHUNK * TOGETHER; e += 256u) {
-            let b = b0 + e / CHUNK;
-            let k = e % CHUNK;
-            var h = 0.0;
-            if (b < p.batch && first + k < p.hidden) {
-                h = bitcast<f32>(scratch[old + (b * p.directions + d) * p.hidden + first + k]);
-            }
-            some_states[e / CHUNK / 4u * CHUNK + k][e / CHUNK % 4u] = h;
-        }
+        let few = weights_of(p, d, j, first + own * 4u);
+        let more = weights_of(p, d, j, first + CHUNK / 2u + own * 4u);
+        load_states(p, old, d, b0, first, lane);
         workgroupBarrier();
-        if (j < p.hidden) {
-            for (var k = lane % SHARERS; k < min(CHUNK, p.hidden - first); k += SHARERS) {
-                let w = weights_of(p, d, j, first + k);
-                let few = some_states[k];
-                let more = some_states[k + CHUNK];
-                a0 += w * few.x;
-                a1 += w * few.y;
-                a2 += w * few.z;
-                a3 += w * few.w;
-                a4 += w * more.x;
-                a5 += w * more.y;
-                a6 += w * more.z;
-                a7 += w * more.w;
-            }
-        }
+        s = add_four(s, few, own);
+        s = add_four(s, more, own + SHARERS);
         workgroupBarrier();
     }
-    some_sums[lane] = a0;
-    some_sums[lane + 256u] = a1;
-    some_sums[lane + 512u] = a2;
-    some_sums[lane + 768u] = a3;
+    put_fewer(s.a, s.b, s.c, s.d, 0u, lane);
+    put_fewer(s.e, s.f, s.g, s.h, 256u, lane);
     workgroupBarrier();
-    finish_four_sequences(p, lo(), d, b0, j0, lane);
-    some_sums[lane] = a4;
-    some_sums[lane + 256u] = a5;
-    some_sums[lane + 512u] = a6;
-    some_sums[lane + 768u] = a7;
-    workgroupBarrier();
-    finish_four_sequences(p, lo(), d, b0 + 4u, j0, lane);
+    if (lane < UNITS * TOGETHER) {
+        let at = (lane % TOGETHER / 4u * 16u + lane / TOGETHER * 4u + lane % 4u) * 16u;
+        var sum = fewer_sums[at];
+        for (var i = 1u; i < 16u; i++) {
+            sum += fewer_sums[at + i];
+        }
+        finish_unit(p, lo(), d, unit, sum);
+    }
 }
 
 // Stand-ins for what a generated module and the other files of recurrences define.
@@ -283,6 +364,10 @@ const INPUT_FORGET: bool = false;
 
 fn x2(at: u32) -> f32 {
     return 0.0;
+}
+
+fn fx2(at: u32, step: u32) -> vec4<f32> {
+    return vec4<f32>();
 }
 
 fn x3(at: u32) -> f32 {

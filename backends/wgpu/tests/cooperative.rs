@@ -126,6 +126,17 @@ fn convolutions_of_neighbouring_windows() {
     agree("conv", last, &[&[2, 4, 5, 6, 8], &[16, 3, 3, 3, 8], &[16]]);
 }
 
+#[test]
+fn products_of_inputs_of_recurrences() {
+    let cases = [("lstm", 4, [5, 3, 12, 20]), ("gru", 3, [4, 9, 7, 6]), ("rnn", 1, [3, 11, 16, 33])];
+    for (name, gates, [steps, batch, inputs, hidden]) in cases {
+        let attrs = Attrs::new().with("direction", "bidirectional");
+        let attrs = if name == "gru" { attrs.with("linear_before_reset", true) } else { attrs };
+        let (x, w) = ([steps, batch, inputs], [2, gates * hidden, inputs]);
+        agree(name, attrs, &[&x, &w, &[2, gates * hidden, hidden], &[2, 2 * gates * hidden]]);
+    }
+}
+
 /// Attention of `q_heads` heads with `kv_heads` heads of keys; a mask of this type is added for each query and key.
 fn attention(attrs: Attrs, heads: [usize; 2], lengths: [usize; 2], sizes: [usize; 2], mask: Option<DType>) {
     let ([q_heads, kv_heads], [queries, keys], [size, v_size]) = (heads, lengths, sizes);

@@ -44,7 +44,7 @@ fn first_elements_of_lines() {
 /// Runs plain networks alone, as their results do not cancel out; all kinds share the sums.
 #[test]
 fn recurrences_of_several_chunks() {
-    let (steps, batch, inputs, hidden) = (3, 11, 19, 300);
+    let (steps, batch, inputs, hidden) = (3, 11, 19, 530);
     let given = vec![
         f(DType::F16, 1, &[steps, batch, inputs]),
         f(DType::F16, 2, &[2, hidden, inputs]),

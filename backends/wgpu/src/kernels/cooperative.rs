@@ -2,7 +2,7 @@
 //!
 //! A subgroup multiplies parts of tiles in workgroup memory by instructions of its own. The device says how large parts are.
 
-use super::cost::Work;
+use super::cost::{BUSY_TILES, Work};
 use crate::adapter::{PART_SIZE, SUBGROUP_SIZE};
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::long::state;
@@ -118,7 +118,21 @@ impl CooperativeTile {
         named.map_or_else(|| unsupported(format!("{}: no such tile", t.id())), Ok)
     }
 
-    fn tactic(&self, name: &str) -> Tactic {
+    /// The first tile that makes enough workgroups of products of these sizes, else the last one.
+    pub fn fitting(
+        site: &Site<'_>,
+        (rows, cols, batch): (usize, usize, usize),
+    ) -> Result<CooperativeTile, BackendError> {
+        let all = CooperativeTile::all(site)?;
+        let busy = all.iter().find(|t| t.groups(rows, cols, batch) >= BUSY_TILES as u64);
+        match busy.or(all.last()) {
+            Some(t) => Ok(*t),
+            None => unsupported("tiles that are larger than workgroups"),
+        }
+    }
+
+    /// The tactic that names the tile.
+    pub fn tactic(&self, name: &str) -> Tactic {
         let (m, n) = (self.m() as i64, self.n() as i64);
         let (part, lanes) = (self.part as i64, self.lanes as i64);
         let sizes = Tactic::plain(name).with("m", m).with("n", n).with("k", self.k as i64);

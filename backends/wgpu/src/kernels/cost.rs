@@ -32,7 +32,7 @@ fn busy(software: bool) -> usize {
 }
 
 /// Tiles below which a device has less to do than it could.
-const BUSY_TILES: usize = 128;
+pub const BUSY_TILES: usize = 128;
 
 impl Work {
     /// The products of the region's anchor, a convolution or product of matrices of known shapes.
