@@ -23,6 +23,14 @@ const STEP_SCORES: u32 = KEYS / 4u + 2u;
 // Quads of the keys that are loaded at once.
 const QUADS: u32 = KEYS * HEAD / 4u;
 
+// Whether threads have quads of equal places in their lines, which are APART lines apart.
+const REGULAR: bool = THREADS % (HEAD / 4u) == 0u && QUADS % THREADS == 0u;
+
+const APART: u32 = THREADS / (HEAD / 4u);
+
+// Whether threads have four quads each, not eight.
+const FOUR: bool = QUADS == 4u * THREADS;
+
 // First quad of the values, behind the keys.
 const VALUES: u32 = KEYS * STEP_HEAD;
 
@@ -97,6 +105,9 @@ fn quad_of_q(h: Head, i: u32, d: u32) -> vec4<f16> {
 
 // Quad e of a tile of keys from position j0 on.
 fn quad_of_k(h: Head, j0: u32, e: u32) -> vec4<f16> {
+    if (e >= QUADS) {
+        return vec4<f16>();
+    }
     let j = j0 + e / (HEAD / 4u);
     let d = e % (HEAD / 4u) * 4u;
     let at = h.first + j * h.step + d;
@@ -112,6 +123,25 @@ fn quad_of_k(h: Head, j0: u32, e: u32) -> vec4<f16> {
 }
 
 fn eight_of_k(h: Head, j0: u32, e: u32) -> Eight {
+    if (REGULAR && h.whole && h.size == HEAD && j0 + KEYS <= h.count && (FOUR || e + 7u * THREADS < QUADS)) {
+        let at = h.first + (j0 + e / (HEAD / 4u)) * h.step + e % (HEAD / 4u) * 4u;
+        let step = APART * h.step;
+        if (FOUR) {
+            let none = vec4<f16>();
+            let more = quad1(at + 2u * step);
+            return Eight(quad1(at), quad1(at + step), more, quad1(at + 3u * step), none, none, none, none);
+        }
+        return Eight(
+            quad1(at),
+            quad1(at + step),
+            quad1(at + 2u * step),
+            quad1(at + 3u * step),
+            quad1(at + 4u * step),
+            quad1(at + 5u * step),
+            quad1(at + 6u * step),
+            quad1(at + 7u * step),
+        );
+    }
     return Eight(
         quad_of_k(h, j0, e),
         quad_of_k(h, j0, e + THREADS),
@@ -126,6 +156,9 @@ fn eight_of_k(h: Head, j0: u32, e: u32) -> Eight {
 
 // Quad e of a tile of values from position j0 on.
 fn quad_of_v(h: Head, j0: u32, e: u32) -> vec4<f16> {
+    if (e >= QUADS) {
+        return vec4<f16>();
+    }
     let j = j0 + e / (HEAD / 4u);
     let d = e % (HEAD / 4u) * 4u;
     let at = h.first + j * h.step + d;
@@ -141,6 +174,25 @@ fn quad_of_v(h: Head, j0: u32, e: u32) -> vec4<f16> {
 }
 
 fn eight_of_v(h: Head, j0: u32, e: u32) -> Eight {
+    if (REGULAR && h.whole && h.size == HEAD && j0 + KEYS <= h.count && (FOUR || e + 7u * THREADS < QUADS)) {
+        let at = h.first + (j0 + e / (HEAD / 4u)) * h.step + e % (HEAD / 4u) * 4u;
+        let step = APART * h.step;
+        if (FOUR) {
+            let none = vec4<f16>();
+            let more = quad2(at + 2u * step);
+            return Eight(quad2(at), quad2(at + step), more, quad2(at + 3u * step), none, none, none, none);
+        }
+        return Eight(
+            quad2(at),
+            quad2(at + step),
+            quad2(at + 2u * step),
+            quad2(at + 3u * step),
+            quad2(at + 4u * step),
+            quad2(at + 5u * step),
+            quad2(at + 6u * step),
+            quad2(at + 7u * step),
+        );
+    }
     return Eight(
         quad_of_v(h, j0, e),
         quad_of_v(h, j0, e + THREADS),
@@ -160,6 +212,18 @@ fn put_quad(first: u32, e: u32, v: vec4<f16>) {
 }
 
 fn put_eight(first: u32, e: u32, v: Eight) {
+    if (REGULAR && QUADS % (8u * THREADS) == 0u) {
+        let at = first + e / (HEAD / 4u) * STEP_HEAD + e % (HEAD / 4u);
+        tile[at] = v.a;
+        tile[at + APART * STEP_HEAD] = v.b;
+        tile[at + 2u * APART * STEP_HEAD] = v.c;
+        tile[at + 3u * APART * STEP_HEAD] = v.d;
+        tile[at + 4u * APART * STEP_HEAD] = v.e;
+        tile[at + 5u * APART * STEP_HEAD] = v.f;
+        tile[at + 6u * APART * STEP_HEAD] = v.g;
+        tile[at + 7u * APART * STEP_HEAD] = v.h;
+        return;
+    }
     put_quad(first, e, v.a);
     put_quad(first, e + THREADS, v.b);
     put_quad(first, e + 2u * THREADS, v.c);
