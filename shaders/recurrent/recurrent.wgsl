@@ -72,7 +72,7 @@ fn activate(p: RecurrentParams, d: u32, n: u32, value: f32) -> f32 {
         v = clamp(v, -p.clip, p.clip);
     }
     let relu = select(v, 0.0, v < 0.0);
-    switch (d * ACTIVATIONS + n) {
+    switch (select(0u, d * ACTIVATIONS, BOTH) + n) {
         case 0u: { return activation0(v, relu); }
         case 1u: { return activation1(v, relu); }
         case 2u: { return activation2(v, relu); }
@@ -333,6 +333,8 @@ fn wide_finish(
 @group(0) @binding(1) var<storage, read_write> scratch: array<u32>;
 const GATES: u32 = 4u;
 const ACTIVATIONS: u32 = 3u;
+
+const BOTH: bool = true;
 const HAS_BIAS: bool = false;
 const HAS_LENGTHS: bool = false;
 const HAS_STATE: bool = false;

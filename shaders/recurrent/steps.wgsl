@@ -29,25 +29,29 @@ struct Weights {
     w: vec4<f32>,
 }
 
+// Four weights of a line that is whole quads, from element k on; zeros behind it. Loads without branches are on their way together.
 fn four_weights(row: u32, k: u32, size: u32) -> vec4<f32> {
-    if (k + 4u <= size) {
-        return fx2(row + k, 1u);
-    }
-    var v = vec4<f32>();
-    for (var c = 0u; c < size - min(k, size); c++) {
-        v[c] = x2(row + k + c);
-    }
-    return v;
+    return select(vec4<f32>(), whole_four(row + min(k, size - 4u)), k < size);
 }
 
-// The weights of all gates for element j of the state, from element k of the old one.
-fn weights_of(p: RecurrentParams, d: u32, j: u32, k: u32) -> Weights {
-    var w = Weights();
-    if (j >= p.hidden) {
-        return w;
-    }
+fn one_weight(row: u32, k: u32, size: u32) -> f32 {
+    return select(0.0, x2(row + min(k, size - 1u)), k < size);
+}
+
+// Those of any line.
+fn some_weights(row: u32, k: u32, size: u32) -> vec4<f32> {
+    return vec4<f32>(
+        one_weight(row, k, size),
+        one_weight(row, k + 1u, size),
+        one_weight(row, k + 2u, size),
+        one_weight(row, k + 3u, size),
+    );
+}
+
+// The weights of all gates in a row and those after it, from element k of the old state.
+fn whole_weights(p: RecurrentParams, row: u32, k: u32) -> Weights {
     let step = p.hidden * p.hidden;
-    let row = (d * GATES * p.hidden + j) * p.hidden;
+    var w = Weights();
     w.x = four_weights(row, k, p.hidden);
     if (GATES > 1u) {
         w.y = four_weights(row + step, k, p.hidden);
@@ -55,6 +59,20 @@ fn weights_of(p: RecurrentParams, d: u32, j: u32, k: u32) -> Weights {
     }
     if (GATES > 3u) {
         w.w = four_weights(row + 3u * step, k, p.hidden);
+    }
+    return w;
+}
+
+fn broken_weights(p: RecurrentParams, row: u32, k: u32) -> Weights {
+    let step = p.hidden * p.hidden;
+    var w = Weights();
+    w.x = some_weights(row, k, p.hidden);
+    if (GATES > 1u) {
+        w.y = some_weights(row + step, k, p.hidden);
+        w.z = some_weights(row + 2u * step, k, p.hidden);
+    }
+    if (GATES > 3u) {
+        w.w = some_weights(row + 3u * step, k, p.hidden);
     }
     return w;
 }
@@ -110,7 +128,7 @@ fn long_short(p: RecurrentParams, d: u32, j: u32, sums: vec4<f32>, c: f32, cell:
     return o_gate * activate(p, d, 2u, c_next);
 }
 
-// What an element of a sequence's new state depends on beside products of states.
+// Operands of an element of a new state beside products of states.
 struct Unit {
     // Whether there is such an element.
     exists: bool,
@@ -171,22 +189,27 @@ fn finish_unit(p: RecurrentParams, k: u32, d: u32, u: Unit, products: vec4<f32>)
     emit0(u.y, next);
 }
 
+// Element k of the old state of a sequence; 0 where there is none.
+fn state_of(p: RecurrentParams, old: u32, d: u32, b: u32, k: u32) -> f32 {
+    let at = old + (min(b, p.batch - 1u) * p.directions + d) * p.hidden + min(k, p.hidden - 1u);
+    return select(0.0, bitcast<f32>(scratch[at]), b < p.batch && k < p.hidden);
+}
+
 // Loads elements of the old states of eight sequences, from element `first` on.
 fn load_states(p: RecurrentParams, old: u32, d: u32, b0: u32, first: u32, lane: u32) {
     for (var e = lane; e < 2u * CHUNK; e += 256u) {
         let k = e % CHUNK;
         let b = b0 + e / CHUNK * 4u;
-        var h = vec4<f32>();
-        for (var c = 0u; c < 4u; c++) {
-            if (b + c < p.batch && first + k < p.hidden) {
-                h[c] = bitcast<f32>(scratch[old + ((b + c) * p.directions + d) * p.hidden + first + k]);
-            }
-        }
-        some[(e / CHUNK * 4u + k % 4u) * STEP + k / 4u] = h;
+        some[(e / CHUNK * 4u + k % 4u) * STEP + k / 4u] = vec4<f32>(
+            state_of(p, old, d, b, first + k),
+            state_of(p, old, d, b + 1u, first + k),
+            state_of(p, old, d, b + 2u, first + k),
+            state_of(p, old, d, b + 3u, first + k),
+        );
     }
 }
 
-// EightSums of the gates of eight sequences.
+// Sums of the gates of eight sequences.
 struct EightSums {
     a: vec4<f32>,
     b: vec4<f32>,
@@ -221,7 +244,7 @@ fn add_four(s: EightSums, w: Weights, at: u32) -> EightSums {
     return add_products(c, vec4<f32>(w.x.w, w.y.w, w.z.w, w.w.w), at + 3u * STEP);
 }
 
-// EightSums of four sequences from all threads of an element to sixteen.
+// Sums of four sequences from all threads of an element to sixteen.
 fn put_fewer(a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>, first: u32, lane: u32) {
     workgroupBarrier();
     some[lane] = a;
@@ -250,7 +273,8 @@ fn recur_step(
     let j0 = block % across * UNITS;
     let b0 = block / across % groups * TOGETHER;
     let d = block / across / groups;
-    let j = j0 + lane / SHARERS;
+    // The first row of weights of this thread's element; sums of elements beyond the last one are not used.
+    let row = (d * GATES * p.hidden + min(j0 + lane / SHARERS, p.hidden - 1u)) * p.hidden;
     let own = lane % SHARERS;
     let old = old_states(p, lo());
     var unit = Unit();
@@ -259,8 +283,16 @@ fn recur_step(
     }
     var s = EightSums();
     for (var first = 0u; first < p.hidden; first += CHUNK) {
-        let few = weights_of(p, d, j, first + own * 4u);
-        let more = weights_of(p, d, j, first + CHUNK / 2u + own * 4u);
+        let k = first + own * 4u;
+        var few = Weights();
+        var more = Weights();
+        if (p.hidden % 4u == 0u) {
+            few = whole_weights(p, row, k);
+            more = whole_weights(p, row, k + CHUNK / 2u);
+        } else {
+            few = broken_weights(p, row, k);
+            more = broken_weights(p, row, k + CHUNK / 2u);
+        }
         load_states(p, old, d, b0, first, lane);
         workgroupBarrier();
         s = add_four(s, few, own);
@@ -366,7 +398,7 @@ fn x2(at: u32) -> f32 {
     return 0.0;
 }
 
-fn fx2(at: u32, step: u32) -> vec4<f32> {
+fn whole_four(at: u32) -> vec4<f32> {
     return vec4<f32>();
 }
 

@@ -86,6 +86,7 @@ pub fn body(site: &Site<'_>, entries: Vec<Entry>) -> Result<Body, BackendError> 
     let has = |i: usize| site.dtype(i).is_some();
     let mut code = site.constant("GATES", "u32", format_args!("{gates}u"))
         + &site.constant("ACTIVATIONS", "u32", format_args!("{}u", all.len() / directions))
+        + &flag("BOTH", directions > 1)
         + &flag("HAS_BIAS", has(3))
         + &flag("HAS_LENGTHS", has(4))
         + &flag("HAS_STATE", has(5))

@@ -2,6 +2,7 @@
 
 use crate::kernels::cooperative::{CooperativeTile, Lines};
 use crate::kernels::tile::{TILES, Tile, launches, tile_body};
+use crate::wgsl::types::decode;
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::recurrent::{body, sizes};
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
@@ -115,7 +116,18 @@ fn stepwise(site: &Site<'_>, products: Body) -> Result<Body, BackendError> {
     let entries = products.entries.into_iter().chain(around).chain([Entry::blocks("recur_step", THREADS)]);
     let all = body(site, entries.collect())?;
     let files = ["recurrent/steps"].into_iter().chain(products.files).chain(all.files.iter().copied());
-    Ok(Body { files: files.collect(), ..all }.with(products.code))
+    Ok(Body { files: files.collect(), ..all }.with(products.code + &whole_four(site)))
+}
+
+/// The function `whole_four(at)`: four weights of states from the start of a word on.
+fn whole_four(site: &Site<'_>) -> String {
+    let each: Vec<String> = match site.dtype(2) {
+        Some(t) if t.bits() == 16 => {
+            (0..4).map(|c| decode(t, &format!("w2(at / 2u + {}u)", c / 2), &format!("{}u", c % 2))).collect()
+        }
+        _ => (0..4).map(|c| format!("x2(at + {c}u)")).collect(),
+    };
+    site.function("whole_four", &[("at", "u32")], "vec4<f32>", &format!("vec4<f32>({})", each.join(", ")))
 }
 
 /// Numbers of the entry points.
