@@ -14,7 +14,7 @@ use kiln_ir::DType;
 const OWN: (usize, usize) = (4, 2);
 
 /// Subgroups of a workgroup, down and across, and parts of the depth that are loaded at once; the most useful first.
-const TILES: &[(usize, usize, usize)] = &[(2, 4, 2), (2, 2, 1), (1, 2, 1)];
+const TILES: &[(usize, usize, usize)] = &[(2, 4, 2), (2, 2, 1), (1, 4, 2), (1, 2, 1)];
 
 /// A tile that one workgroup computes.
 #[derive(Clone, Copy)]
