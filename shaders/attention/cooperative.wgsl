@@ -277,8 +277,8 @@ fn sees_all(p: AttentionParams, i0: u32, j0: u32) -> bool {
     return all;
 }
 
-// The scores of query i and four keys from j on; minus infinity for keys that take no part.
-fn finished_four(p: AttentionParams, b: u32, h: u32, i: u32, j: u32, products: vec4<f32>) -> vec4<f32> {
+// The scores of query i and four keys from j on, with these biases; minus infinity for keys that take no part.
+fn finished_four(p: AttentionParams, i: u32, j: u32, products: vec4<f32>, added: vec4<f32>) -> vec4<f32> {
     let places = vec4<u32>(j, j + 1u, j + 2u, j + 3u);
     var v = products * p.scale;
     if (p.cap > 0.0) {
@@ -297,11 +297,6 @@ fn finished_four(p: AttentionParams, b: u32, h: u32, i: u32, j: u32, products: v
     }
     if (HAS_MASK) {
         seen = seen & (places < vec4<u32>(p.mask_keys));
-        let row = p.mask_offset + b * p.mask_batch + h * p.mask_head + min(i, p.queries - 1u) * p.mask_query;
-        var added = vec4<f32>();
-        if (seen.x || seen.y || seen.z || seen.w) {
-            added = masked_four(row, j, min(p.keys, p.mask_keys), p.mask_key);
-        }
         // Only what is hidden behind a number has a bias above 0.
         v = select(v + added, vec4<f32>(cf(HIDDEN)), vec4<bool>(HIDES) & (added > vec4<f32>(0.0)));
         seen = seen & (bitcast<vec4<u32>>(added) != vec4<u32>(0xff800000u));
@@ -321,13 +316,45 @@ fn masked_four(row: u32, j: u32, end: u32, step: u32) -> vec4<f32> {
     return v;
 }
 
+// Whether all biases from key j0 on that are needed at once are whole words of the mask.
+fn has_whole_biases(p: AttentionParams, j0: u32) -> bool {
+    let places = p.mask_offset | p.mask_batch | p.mask_head | p.mask_query;
+    return p.mask_key == 1u && places % 4u == 0u && j0 + KEYS <= min(p.keys, p.mask_keys);
+}
+
+// The first bias of a query.
+fn biases_of(p: AttentionParams, b: u32, h: u32, i: u32) -> u32 {
+    let query = min(i, p.queries - 1u);
+    return p.mask_offset + b * p.mask_batch + h * p.mask_head + query * p.mask_query;
+}
+
 // Puts scores in the place of products where queries may see fewer keys.
 fn finish_scores(p: AttentionParams, b: u32, h: u32, i0: u32, j0: u32, lane: u32) {
-    let row = lane / SHARE;
+    let i = i0 + lane / SHARE;
+    let first = lane / SHARE * STEP_SCORES + lane % SHARE;
+    let j = j0 + lane % SHARE * 4u;
+    if (!HAS_MASK) {
+        for (var e = 0u; e < OWN; e++) {
+            let at = first + e * SHARE;
+            tile_scores[at] = finished_four(p, i, j + e * SHARE * 4u, tile_scores[at], vec4<f32>());
+        }
+        return;
+    }
+    let line = biases_of(p, b, h, i);
+    // Loads without branches are on their way together.
+    if (has_whole_biases(p, j0)) {
+        for (var e = 0u; e < OWN; e++) {
+            let at = first + e * SHARE;
+            let added = masked_word(line + j + e * SHARE * 4u);
+            tile_scores[at] = finished_four(p, i, j + e * SHARE * 4u, tile_scores[at], added);
+        }
+        return;
+    }
+    let end = min(p.keys, p.mask_keys);
     for (var e = 0u; e < OWN; e++) {
-        let quad = lane % SHARE + e * SHARE;
-        let products = tile_scores[row * STEP_SCORES + quad];
-        tile_scores[row * STEP_SCORES + quad] = finished_four(p, b, h, i0 + row, j0 + quad * 4u, products);
+        let at = first + e * SHARE;
+        let added = masked_four(line, j + e * SHARE * 4u, end, p.mask_key);
+        tile_scores[at] = finished_four(p, i, j + e * SHARE * 4u, tile_scores[at], added);
     }
 }
 
@@ -821,6 +848,10 @@ fn x2(at: u32) -> f32 {
 
 fn masked(at: u32) -> f32 {
     return 0.0;
+}
+
+fn masked_word(at: u32) -> vec4<f32> {
+    return vec4<f32>();
 }
 
 fn masked_quad(at: u32, step: u32) -> vec4<f32> {

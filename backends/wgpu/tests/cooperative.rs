@@ -176,5 +176,8 @@ fn attention_of_some_keys() {
     attention(Attrs::new(), [2, 2], [50, 66], [64, 64], Some(DType::F16));
     attention(Attrs::new(), [2, 2], [50, 67], [64, 64], Some(DType::F32));
     attention(Attrs::new(), [2, 2], [50, 67], [64, 64], Some(DType::Bool));
+    attention(Attrs::new(), [2, 2], [50, 68], [16, 16], Some(DType::F16));
+    attention(Attrs::new(), [2, 2], [50, 68], [16, 16], Some(DType::Bool));
+    attention(causal(), [2, 2], [68, 68], [16, 16], Some(DType::F32));
     attention(Attrs::new().with("hidden_score", -1e4), [2, 2], [50, 9], [64, 64], Some(DType::Bool));
 }

@@ -1,6 +1,7 @@
 //! Attention by cooperative matrices: no scores in memory.
 
 use crate::kernels::cooperative::{part_and_lanes, part_types};
+use crate::wgsl::types::decode;
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::attention::{MASK, Problem, body, hidden_score, unmoved};
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
@@ -179,14 +180,6 @@ fn source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
     let s = Strip::of(t)?;
     let number = |name: &str, n: usize| site.constant(name, "u32", format_args!("{n}u"));
     let hooks = body(site)?;
-    let quad = match (site.dtype(MASK), hidden_score(site)?) {
-        (Some(DType::Bool), hidden) => {
-            let bits = if hidden.is_some() { "0x7f800000u" } else { "0xff800000u" };
-            format!("select(vec4<f32>(cf({bits})), vec4<f32>(), fx3(at, step))")
-        }
-        (Some(_), _) => "fx3(at, step)".to_owned(),
-        (None, _) => "vec4<f32>()".to_owned(),
-    };
     let code = number("PART", s.part)
         + &number("LANES", s.lanes)
         + &number("SUBGROUPS", SUBGROUPS)
@@ -194,7 +187,7 @@ fn source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
         + &number("HEAD", s.head)
         + &number("KEYS", s.keys)
         + &part_types(site, s.part)
-        + &site.function("masked_quad", &[("at", "u32"), ("step", "u32")], "vec4<f32>", &quad);
+        + &biases(site)?;
     Ok(Body {
         files: vec!["attention/cooperative", "attention/attention"],
         entries: vec![Entry::blocks("attention_cooperative", s.threads() as u32)],
@@ -202,6 +195,33 @@ fn source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
         scratch: false,
         ..hooks.with(code)
     })
+}
+
+/// The functions `masked_quad(at, step)` and `masked_word(at)`: biases of four keys, those from the start of a word on.
+fn biases(site: &Site<'_>) -> Result<String, BackendError> {
+    let t = site.dtype(MASK);
+    let hidden = if hidden_score(site)?.is_some() { "0x7f800000u" } else { "0xff800000u" };
+    let bias = |four: String| match t {
+        Some(DType::Bool) => format!("select(vec4<f32>(cf({hidden})), vec4<f32>(), {four})"),
+        _ => four,
+    };
+    let word = |t: DType| {
+        let lanes = 32 / t.bits();
+        let of =
+            |c: u32| decode(t, &format!("w3(at / {lanes}u + {}u)", c / lanes), &format!("{}u", c % lanes));
+        (0..4).map(of).collect::<Vec<_>>().join(", ")
+    };
+    let (quad, word) = match t {
+        None => ("vec4<f32>()".to_owned(), "vec4<f32>()".to_owned()),
+        Some(t @ DType::Bool) => (bias("fx3(at, step)".into()), bias(format!("vec4<bool>({})", word(t)))),
+        Some(t @ (DType::F16 | DType::BF16)) => ("fx3(at, step)".into(), format!("vec4<f32>({})", word(t))),
+        Some(_) => ("fx3(at, step)".into(), "fx3(at, 1u)".into()),
+    };
+    let of = |name: &str, arguments: &[(&str, &str)], value: &str| {
+        site.function(name, arguments, "vec4<f32>", value)
+    };
+    Ok(of("masked_quad", &[("at", "u32"), ("step", "u32")], &quad)
+        + &of("masked_word", &[("at", "u32")], &word))
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
