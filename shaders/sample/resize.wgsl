@@ -116,6 +116,23 @@ fn four_of_rows(p: TappedResizeParams, start: u32, y: Taps, x: Taps) -> vec4<Val
     return select(r, vec4<Value>(stored(p.outside)), outside);
 }
 
+// Four neighbours behind the axes, which have the same taps.
+fn four_behind(p: TappedResizeParams, start: u32, y: Taps, x: Taps) -> vec4<Value> {
+    var sum = vec4<f32>();
+    for (var j = 0u; j < y.count; j++) {
+        let row = start + element_of(p, y.first + 2u * j) * y.stride;
+        let of_row = weight_of(p, y.first + 2u * j);
+        for (var i = 0u; i < x.count; i++) {
+            let v = fx0(row + element_of(p, x.first + 2u * i) * x.stride, 1u);
+            let weight = weight_of(p, x.first + 2u * i) * of_row;
+            let one = vec4<f32>(f32(v.x), f32(v.y), f32(v.z), f32(v.w));
+            sum += select(weight * one, vec4<f32>(), weight == 0.0);
+        }
+    }
+    let found = vec4<Value>(stored(sum.x), stored(sum.y), stored(sum.z), stored(sum.w));
+    return select(found, vec4<Value>(stored(p.outside)), y.outside || x.outside);
+}
+
 // The sum over combinations lo() .. hi() of taps and those of the launches before.
 fn resize_sum(at: u32) -> f32 {
     let p = tapped_resize_params();
@@ -203,6 +220,12 @@ fn resize_four(at: u32) -> vec4<Value> {
         }
         return r;
     }
+    if (of_two_axes(p) && at % p.inner + 4u <= p.inner) {
+        let height = item(p.dims, 0u);
+        let place = at / p.inner;
+        let start = place / width / height * p.outer_stride + at % p.inner;
+        return four_behind(p, start, taps_of(p, 0u, place / width % height), taps_of(p, 1u, place % width));
+    }
     return vec4<Value>(resize(at), resize(at + 1u), resize(at + 2u), resize(at + 3u));
 }
 
@@ -241,6 +264,10 @@ alias Value = f32;
 
 fn x0(at: u32) -> Value {
     return Value();
+}
+
+fn fx0(at: u32, step: u32) -> vec4<Value> {
+    return vec4<Value>();
 }
 
 fn stored(x: f32) -> Value {

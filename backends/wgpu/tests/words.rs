@@ -169,3 +169,18 @@ fn windows_side_by_side() {
         }
     }
 }
+
+#[test]
+fn resizes_in_fours() {
+    for mode in ["nearest", "linear", "cubic"] {
+        for (shape, scales) in [
+            ([2, 3, 6, 10], [1.0, 1.0, 2.0, 2.4]),
+            ([1, 2, 9, 16], [1.0, 1.0, 0.5, 8.0]),
+            ([2, 5, 7, 8], [1.0, 2.0, 1.5, 1.0]),
+            ([1, 4, 6, 6], [1.0, 3.0, 0.7, 1.0]),
+        ] {
+            let scales = Tensor::f32(&[4], &scales);
+            of_one("resize", &Attrs::new().with("mode", mode), &shape, &[None, scales, None], "resize");
+        }
+    }
+}
