@@ -142,16 +142,30 @@ fn eight_of_k(h: Head, j0: u32, e: u32) -> Eight {
             quad1(at + 7u * step),
         );
     }
-    return Eight(
-        quad_of_k(h, j0, e),
-        quad_of_k(h, j0, e + THREADS),
-        quad_of_k(h, j0, e + 2u * THREADS),
-        quad_of_k(h, j0, e + 3u * THREADS),
-        quad_of_k(h, j0, e + 4u * THREADS),
-        quad_of_k(h, j0, e + 5u * THREADS),
-        quad_of_k(h, j0, e + 6u * THREADS),
-        quad_of_k(h, j0, e + 7u * THREADS),
-    );
+    var r = Eight();
+    r.a = quad_of_k(h, j0, e);
+    if (THREADS < QUADS) {
+        r.b = quad_of_k(h, j0, e + THREADS);
+    }
+    if (2u * THREADS < QUADS) {
+        r.c = quad_of_k(h, j0, e + 2u * THREADS);
+    }
+    if (3u * THREADS < QUADS) {
+        r.d = quad_of_k(h, j0, e + 3u * THREADS);
+    }
+    if (4u * THREADS < QUADS) {
+        r.e = quad_of_k(h, j0, e + 4u * THREADS);
+    }
+    if (5u * THREADS < QUADS) {
+        r.f = quad_of_k(h, j0, e + 5u * THREADS);
+    }
+    if (6u * THREADS < QUADS) {
+        r.g = quad_of_k(h, j0, e + 6u * THREADS);
+    }
+    if (7u * THREADS < QUADS) {
+        r.h = quad_of_k(h, j0, e + 7u * THREADS);
+    }
+    return r;
 }
 
 // Quad e of a tile of values from position j0 on.
@@ -193,16 +207,30 @@ fn eight_of_v(h: Head, j0: u32, e: u32) -> Eight {
             quad2(at + 7u * step),
         );
     }
-    return Eight(
-        quad_of_v(h, j0, e),
-        quad_of_v(h, j0, e + THREADS),
-        quad_of_v(h, j0, e + 2u * THREADS),
-        quad_of_v(h, j0, e + 3u * THREADS),
-        quad_of_v(h, j0, e + 4u * THREADS),
-        quad_of_v(h, j0, e + 5u * THREADS),
-        quad_of_v(h, j0, e + 6u * THREADS),
-        quad_of_v(h, j0, e + 7u * THREADS),
-    );
+    var r = Eight();
+    r.a = quad_of_v(h, j0, e);
+    if (THREADS < QUADS) {
+        r.b = quad_of_v(h, j0, e + THREADS);
+    }
+    if (2u * THREADS < QUADS) {
+        r.c = quad_of_v(h, j0, e + 2u * THREADS);
+    }
+    if (3u * THREADS < QUADS) {
+        r.d = quad_of_v(h, j0, e + 3u * THREADS);
+    }
+    if (4u * THREADS < QUADS) {
+        r.e = quad_of_v(h, j0, e + 4u * THREADS);
+    }
+    if (5u * THREADS < QUADS) {
+        r.f = quad_of_v(h, j0, e + 5u * THREADS);
+    }
+    if (6u * THREADS < QUADS) {
+        r.g = quad_of_v(h, j0, e + 6u * THREADS);
+    }
+    if (7u * THREADS < QUADS) {
+        r.h = quad_of_v(h, j0, e + 7u * THREADS);
+    }
+    return r;
 }
 
 fn put_quad(first: u32, e: u32, v: vec4<f16>) {
@@ -225,13 +253,27 @@ fn put_eight(first: u32, e: u32, v: Eight) {
         return;
     }
     put_quad(first, e, v.a);
-    put_quad(first, e + THREADS, v.b);
-    put_quad(first, e + 2u * THREADS, v.c);
-    put_quad(first, e + 3u * THREADS, v.d);
-    put_quad(first, e + 4u * THREADS, v.e);
-    put_quad(first, e + 5u * THREADS, v.f);
-    put_quad(first, e + 6u * THREADS, v.g);
-    put_quad(first, e + 7u * THREADS, v.h);
+    if (THREADS < QUADS) {
+        put_quad(first, e + THREADS, v.b);
+    }
+    if (2u * THREADS < QUADS) {
+        put_quad(first, e + 2u * THREADS, v.c);
+    }
+    if (3u * THREADS < QUADS) {
+        put_quad(first, e + 3u * THREADS, v.d);
+    }
+    if (4u * THREADS < QUADS) {
+        put_quad(first, e + 4u * THREADS, v.e);
+    }
+    if (5u * THREADS < QUADS) {
+        put_quad(first, e + 5u * THREADS, v.f);
+    }
+    if (6u * THREADS < QUADS) {
+        put_quad(first, e + 6u * THREADS, v.g);
+    }
+    if (7u * THREADS < QUADS) {
+        put_quad(first, e + 7u * THREADS, v.h);
+    }
 }
 
 // Puts the queries where keys and values come later.
