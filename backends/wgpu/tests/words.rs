@@ -53,6 +53,9 @@ fn moves_by_runs() {
     of_one("transpose", &perm(&[0, 3, 1, 2]), &[2, 9, 12, 45], &[], "transpose.tiled");
     of_one("transpose", &perm(&[0, 2, 3, 1]), &[2, 68, 7, 9], &[], "transpose.tiled");
     of_one("transpose", &perm(&[3, 1, 2, 0]), &[16, 5, 3, 40], &[], "transpose.tiled");
+    of_one("transpose", &perm(&[0, 2, 3, 1]), &[2, 2, 3, 9], &[], "transpose.interleaved");
+    of_one("transpose", &perm(&[0, 3, 1, 4, 2]), &[3, 2, 4, 5, 7], &[], "transpose.interleaved");
+    of_one("transpose", &perm(&[0, 3, 1, 4, 2]), &[3, 2, 2, 5, 16], &[], "transpose.interleaved");
     let block = Attrs::new().with("block", 2i64);
     for mode in ["DCR", "CRD"] {
         of_one("depth_to_space", &block.clone().with("mode", mode), &[2, 8, 5, 16], &[], "depth_to_space");
