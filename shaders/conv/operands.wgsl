@@ -31,6 +31,11 @@ var<workgroup> column_starts: array<vec4<i32>, TILE_N>;
 
 var<workgroup> tap_steps: array<vec4<i32>, TILE_K>;
 
+// Distances of all taps of a small kernel, of the first channel.
+const SMALL: u32 = 64u;
+
+var<workgroup> kernel_steps: array<vec4<i32>, SMALL>;
+
 const OUTSIDE: vec4<i32> = vec4<i32>(-0x40000000, 0, 0, 0);
 
 // A position with its place among the elements of a channel, `unit` elements apart.
@@ -57,6 +62,9 @@ fn start_tile(block: u32, lane: u32) -> Tile {
     for (var c = lane; c < TILE_N; c += THREADS) {
         column_starts[c] = column_start(w, j0 + c, shape.columns, unit);
     }
+    for (var q = lane; q < shape.taps && shape.taps <= SMALL; q += THREADS) {
+        kernel_steps[q] = with_place(unflatten(q, w.kernel) * w.dilation, w.input, unit);
+    }
     let own = j0 + lane % RUN_B * 4u;
     let start = column_start(w, own, shape.columns, unit);
     let last = column_start(w, own + 3u, shape.columns, unit);
@@ -79,16 +87,27 @@ fn start_tile(block: u32, lane: u32) -> Tile {
     );
 }
 
-fn prepare(t: Tile, k0: u32, lane: u32) {
+// The distance of weight q of an output channel.
+fn step_of(t: Tile, q: u32) -> vec4<i32> {
+    if (q >= t.shape.depth) {
+        return OUTSIDE;
+    }
     let unit = select(1u, t.channels, LAST);
     let of_channel = select(t.shape.places, 1u, LAST);
+    if (t.shape.taps > SMALL) {
+        let tap = weight_tap(q, t.kernel, t.group_channels);
+        let step = with_place(tap.k * t.dilation, t.size, unit);
+        return step + vec4<i32>(0, 0, 0, i32(tap.channel * of_channel));
+    }
+    let line = select(t.shape.taps, t.group_channels, LAST);
+    let tap = select(q % line, q / line, LAST);
+    let channel = select(q / line, q % line, LAST);
+    return kernel_steps[tap] + vec4<i32>(0, 0, 0, i32(channel * of_channel));
+}
+
+fn prepare(t: Tile, k0: u32, lane: u32) {
     for (var k = lane; k < TILE_K; k += THREADS) {
-        let tap = weight_tap(k0 + k, t.kernel, t.group_channels);
-        var step = with_place(tap.k * t.dilation, t.size, unit) + vec4<i32>(0, 0, 0, i32(tap.channel * of_channel));
-        if (k0 + k >= t.shape.depth) {
-            step = OUTSIDE;
-        }
-        tap_steps[k] = step;
+        tap_steps[k] = step_of(t, k0 + k);
     }
 }
 

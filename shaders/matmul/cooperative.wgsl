@@ -147,6 +147,7 @@ fn product_cooperative(
     var s21: Sums;
     var s30: Sums;
     var s31: Sums;
+    workgroupBarrier();
     prepare(t, lo(), lane);
     workgroupBarrier();
     var a = fetch_a(t, lo(), lane);

@@ -119,9 +119,12 @@ fn convolutions_of_neighbouring_windows() {
     agree("conv", pads(1, 8, 8).with("dilations", vec![8i64]), &[&[2, 12, 61], &[20, 12, 3], &[20]]);
     agree("conv", pads(2, 1, 1), &[&[2, 8, 7, 14], &[24, 8, 3, 3], &[24]]);
     agree("conv", pads(2, 3, 2), &[&[1, 5, 6, 3], &[12, 5, 5, 5]]);
+    agree("conv", pads(2, 4, 4), &[&[1, 4, 9, 12], &[8, 4, 9, 9], &[8]]);
     agree("conv", pads(2, 0, 1).with("groups", 2i64), &[&[2, 16, 9, 8], &[24, 8, 2, 2], &[24]]);
     agree("conv", pads(3, 1, 1), &[&[2, 6, 4, 5, 12], &[16, 6, 3, 3, 3], &[16]]);
     agree("conv", pads(3, 1, 2).with("strides", vec![2i64, 1, 1]), &[&[1, 4, 5, 6, 9], &[8, 4, 3, 2, 3]]);
+    let last = pads(2, 4, 4).with("layout", "channels_last");
+    agree("conv", last, &[&[1, 9, 12, 4], &[8, 9, 9, 4], &[8]]);
     let last = pads(3, 1, 1).with("layout", "channels_last");
     agree("conv", last, &[&[2, 4, 5, 6, 8], &[16, 3, 3, 3, 8], &[16]]);
 }

@@ -95,8 +95,8 @@ impl CooperativeTile {
     /// Bytes of workgroup memory at most.
     fn memory(&self) -> usize {
         let padded = |lines: usize| lines * 2 * (self.k + 8) + self.k * 16;
-        // Starts of windows, and steps of taps.
-        let windows = 16 * (self.n() + self.k);
+        // Starts of windows, steps of taps, and those of a small kernel.
+        let windows = 16 * (self.n() + self.k + 64);
         padded(self.m()) + padded(self.n()) + windows + self.down * self.across * 8 * self.part * self.part
     }
 
