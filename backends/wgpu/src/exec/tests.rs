@@ -1,6 +1,7 @@
 //! Transfers between host and device while a loop runs.
 
 use super::WgpuDevice;
+use super::context::WgpuContext;
 use super::queue::WgpuQueue;
 use crate::adapter::probe;
 use crate::backend::Wgpu;
@@ -193,6 +194,38 @@ fn trips_of_a_loop_with_a_condition_only_tell_the_host_to_go_on() {
     assert_eq!(few[0], many[0], "uploads");
     assert_eq!(many[1] - few[1], 97, "one answer an iteration");
     assert_eq!(many[2], 0);
+}
+
+#[test]
+fn repeated_runs_are_timed_without_transfers() {
+    let Ok(found) = probe() else { return };
+    let Some((adapter, target)) = found.into_iter().next() else { return };
+    let gpu = Gpu::open(&adapter, target.clone()).expect("a device");
+    let mut program = Program::step_per_node(weighted(1.0, 2.0), &Tactic::plain(""));
+    program.choose(&Wgpu, &target).expect("tactics");
+    let program = Arc::new(program);
+    let loaded =
+        Loaded::new(&gpu, &mut WgpuQueue::new(&gpu), program.clone(), Residency::Own).expect("loads");
+    let loaded = Arc::new(loaded);
+    let mut context = WgpuContext::new(&loaded).expect("a context");
+    let inputs: Vec<Tensor> = program
+        .graph
+        .inputs
+        .iter()
+        .map(|&v| values(&program.graph.ty(v).static_dims().expect("a shape")))
+        .collect();
+    let shapes = Arc::new(program.shapes(&inputs).expect("shapes"));
+    context.enqueue(&inputs, &shapes).expect("runs");
+    context.outputs().expect("outputs");
+    let before = counted(&gpu);
+    match context.repeated(3) {
+        Ok(times) => assert!(times.len() == 3 && times.iter().all(|ns| *ns > 0.0), "{times:?}"),
+        Err(e) => assert!(!gpu.timestamps, "{e}"),
+    }
+    let after = counted(&gpu);
+    assert_eq!([before[0], before[2]], [after[0], after[2]], "uploads and kernels made");
+    // A device of software has no times of its own: runs are not timed on it, so that no build depends on them.
+    assert_eq!(context.time_runs(1).is_ok(), gpu.timestamps && !target.has("software"));
 }
 
 #[test]
