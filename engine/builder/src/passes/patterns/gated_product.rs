@@ -1,5 +1,5 @@
 //! Gated products: an activation of one product times another product of the same input. Gates and values become columns of one matrix,
-//! 32 of each in turn, so that the product's kernel has both sums of a result and stores neither.
+//! 32 of each in turn. The product's kernel has both sums of a result then, and stores neither.
 
 use super::parallel_matmul::{Part, part};
 use super::roll::cut;
