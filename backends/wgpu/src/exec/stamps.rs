@@ -64,7 +64,7 @@ impl Stamps {
         Ok(ran.map(|(step, [from, to])| StepTime::new(step, (to - from) as f64 * period)).collect())
     }
 
-    /// How many runs there are timestamps for.
+    /// Count of runs that there are timestamps for.
     pub fn runs(&self) -> usize {
         self.runs
     }
