@@ -65,7 +65,7 @@ impl Numbers {
             features.push("f8");
         }
         if self.arch == "sm_90a" {
-            features.push("halves_along_depth");
+            features.extend(["gated_products", "halves_along_depth"]);
         }
         let mut features: Vec<String> = features.into_iter().map(str::to_owned).collect();
         features.extend(LIBRARIES.map(offer_feature));

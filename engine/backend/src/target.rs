@@ -138,7 +138,7 @@ pub struct MemoryRules {
 /// The compute capability from which on code is made for all later devices.
 const AMPERE: u32 = 80;
 /// Features of NVIDIA GPUs that not all from Ampere on have.
-const AFTER_AMPERE: [&str; 2] = ["f8", "halves_along_depth"];
+const AFTER_AMPERE: [&str; 3] = ["f8", "gated_products", "halves_along_depth"];
 /// Shared memory of a block on the devices of sm_86, sm_89 and sm_120, in bytes: the least from sm_80 on.
 const AMPERE_SHARED_MEMORY: u64 = 99 << 10;
 

@@ -5,7 +5,8 @@ use super::parallel_matmul::{Part, part};
 use super::roll::cut;
 use super::view::{View, constant, input};
 use super::{Rule, Writer};
-use kiln_ir::{Attrs, DType, Elems, IrError, Node, NodeId, OpName, Tensor, ValueId};
+use kiln_backend::Target;
+use kiln_ir::{Attrs, DType, Elems, Graph, IrError, Node, NodeId, OpName, Tensor, ValueId};
 use kiln_ops::matmul::gated::{GATED_MATMUL, SIDE};
 use kiln_ops::pointwise::activation::{GELU, SIGMOID, SWISH};
 use kiln_ops::pointwise::binary::{ADD, MUL};
@@ -32,6 +33,9 @@ struct Half {
     bias: Option<ValueId>,
 }
 
+/// A target of this feature has kernels in which a thread has both sums. Others would compute each sum by itself.
+const FEATURE: &str = "gated_products";
+
 /// Operators whose name an activation has, without other attributes than their defaults.
 const PLAIN: &[(OpName, &str)] = &[(SIGMOID, "sigmoid"), (SWISH, "swish"), (RELU, "relu"), (TANH, "tanh")];
 
@@ -43,6 +47,10 @@ impl Rule for GatedProduct {
     const LATE: bool = true;
     // The kernel of the gate runs while that of the product behind it copies weights.
     const BY_RUNS: bool = true;
+
+    fn wanted(target: &Target, _: &Graph, _: NodeId) -> bool {
+        target.has(FEATURE)
+    }
 
     /// The root multiplies the factors.
     fn find(view: &View<'_>, root: NodeId) -> Option<GatedProduct> {
