@@ -36,7 +36,7 @@ struct Half {
 /// A target of this feature has kernels in which a thread has both sums. Others would compute each sum by itself.
 const FEATURE: &str = "gated_products";
 
-/// Operators whose name an activation has, without other attributes than their defaults.
+/// Operators whose name an activation has.
 const PLAIN: &[(OpName, &str)] = &[(SIGMOID, "sigmoid"), (SWISH, "swish"), (RELU, "relu"), (TANH, "tanh")];
 
 impl Rule for GatedProduct {
@@ -203,5 +203,6 @@ fn named(node: &Node) -> Option<&'static str> {
             _ => None,
         };
     }
-    PLAIN.iter().find(|(op, _)| node.op.is(*op)).map(|(_, name)| *name)
+    let scaled = node.op.is(SWISH) && node.op.attrs().float("alpha").is_ok_and(|a| a != 1.0);
+    PLAIN.iter().find(|(op, _)| node.op.is(*op) && !scaled).map(|(_, name)| *name)
 }
